@@ -1,0 +1,275 @@
+package events
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Wire constants of format v1.
+const (
+	SpecVersion = "1.0"
+	ContentType = "application/cloudevents+json"
+	TypePrefix  = "io.opledger.v1."
+
+	// HeaderKind carries the kind beside the body, for consumers that filter
+	// without decoding.
+	HeaderKind = "Opledger-Kind"
+)
+
+// MaxEventSize is the largest body of an event, in bytes. The default payload
+// limit of a NATS server is 1 MiB.
+const MaxEventSize = 512 << 10
+
+// ErrMalformed is returned for bytes that are not an event of format v1.
+var ErrMalformed = errors.New("events: malformed event")
+
+// Event is one fact about one operation.
+type Event struct {
+	// ID is random (UUIDv7), minted for each decision, never reused.
+	ID string
+	// Ledger is the id of the ledger that wrote the event, a UUID.
+	Ledger    string
+	Tenant    string
+	Operation string
+	// Version counts 1, 2, 3 … within the operation.
+	Version uint64
+	// Prev is the digest of the stored body of the previous event of the
+	// operation; empty in the first.
+	Prev string
+	// Time is the writer's wall clock, for display only. Contract time is the
+	// time stamp of the log.
+	Time        time.Time
+	Actor       string
+	Traceparent string
+	Data        Payload
+}
+
+// Record is an event as the log holds it.
+type Record struct {
+	Event
+	// Seq is the sequence number in the log.
+	Seq uint64
+	// Stamp is the log's own time stamp.
+	Stamp time.Time
+	// Body is the stored body, byte for byte.
+	Body []byte
+	// Subject is where it is stored.
+	Subject string
+	// Err is set when the body is not a well-formed event. Such a record
+	// still takes a sequence number.
+	Err error
+}
+
+// Digest returns the digest of a stored body as the next event names it.
+func Digest(body []byte) string {
+	sum := sha256.Sum256(body)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// ledgerSource is the prefix of the CloudEvents source.
+const ledgerSource = "/opledger/"
+
+type envelope struct {
+	SpecVersion     string          `json:"specversion"`
+	ID              string          `json:"id"`
+	Source          string          `json:"source"`
+	Type            string          `json:"type"`
+	Subject         string          `json:"subject,omitempty"`
+	Time            time.Time       `json:"time"`
+	DataContentType string          `json:"datacontenttype"`
+	TenantID        string          `json:"tenantid,omitempty"`
+	Traceparent     string          `json:"traceparent,omitempty"`
+	Data            json.RawMessage `json:"data"`
+}
+
+type common struct {
+	EventID     string `json:"event_id"`
+	OperationID string `json:"operation_id"`
+	Tenant      string `json:"tenant"`
+	Version     uint64 `json:"version"`
+	Prev        string `json:"prev,omitempty"`
+	Actor       string `json:"actor,omitempty"`
+}
+
+// Encode returns the body of an event: a CloudEvent in structured JSON mode.
+// Equal events have equal bytes. It fails for an event that could not be
+// decoded again, and for one larger than MaxEventSize.
+func Encode(e Event) ([]byte, error) {
+	if err := e.check(); err != nil {
+		return nil, err
+	}
+	head, err := marshal(common{
+		EventID: e.ID, OperationID: e.Operation, Tenant: e.Tenant,
+		Version: e.Version, Prev: e.Prev, Actor: e.Actor,
+	})
+	if err != nil {
+		return nil, err
+	}
+	rest, err := marshal(e.Data)
+	if err != nil {
+		return nil, fmt.Errorf("events: encode %s: %w", e.Data.Kind(), err)
+	}
+	body, err := marshal(envelope{
+		SpecVersion: SpecVersion, ID: e.ID, Source: ledgerSource + e.Ledger,
+		Type: TypePrefix + string(e.Data.Kind()), Subject: e.Operation, Time: e.Time.UTC(),
+		DataContentType: "application/json", TenantID: e.Tenant, Traceparent: e.Traceparent,
+		Data: splice(head, rest),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > MaxEventSize {
+		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrMalformed, len(body), MaxEventSize)
+	}
+	return body, nil
+}
+
+// Decode reads a body. Members that this version does not know are ignored; a
+// kind that it does not know becomes Unrecognized. The error wraps ErrMalformed
+// and never repeats the content of the body.
+func Decode(body []byte) (Event, error) {
+	var env envelope
+	if err := json.Unmarshal(body, &env); err != nil {
+		return Event{}, fmt.Errorf("%w: %s", ErrMalformed, syntax(err))
+	}
+	kind, ok := strings.CutPrefix(env.Type, TypePrefix)
+	if !ok {
+		return Event{}, fmt.Errorf("%w: type %q is not of format v1", ErrMalformed, clip(env.Type, 64))
+	}
+	ledger, ok := strings.CutPrefix(env.Source, ledgerSource)
+	if !ok {
+		return Event{}, fmt.Errorf("%w: source %q is not a ledger", ErrMalformed, clip(env.Source, 64))
+	}
+	var c common
+	if err := json.Unmarshal(env.Data, &c); err != nil {
+		return Event{}, fmt.Errorf("%w: data: %s", ErrMalformed, syntax(err))
+	}
+	data, err := decodePayload(Kind(kind), env.Data)
+	if err != nil {
+		return Event{}, fmt.Errorf("%w: data of %s: %s", ErrMalformed, clip(kind, 40), syntax(err))
+	}
+	e := Event{
+		ID: env.ID, Ledger: ledger, Tenant: c.Tenant, Operation: c.OperationID, Version: c.Version,
+		Prev: c.Prev, Time: env.Time, Actor: c.Actor, Traceparent: env.Traceparent, Data: data,
+	}
+	if c.EventID != env.ID || c.OperationID != env.Subject || c.Tenant != env.TenantID {
+		return Event{}, fmt.Errorf("%w: envelope and data disagree", ErrMalformed)
+	}
+	return e, e.check()
+}
+
+// DecodeRecord makes a record of a stored message. It never fails: what cannot
+// be decoded has Err set and zero event fields.
+func DecodeRecord(subject string, seq uint64, stamp time.Time, body []byte) Record {
+	e, err := Decode(body)
+	if err != nil {
+		return Record{Seq: seq, Stamp: stamp, Body: body, Subject: subject, Err: err}
+	}
+	return Record{Event: e, Seq: seq, Stamp: stamp, Body: body, Subject: subject}
+}
+
+func (e Event) check() error {
+	switch {
+	case e.Data == nil:
+		return fmt.Errorf("%w: no data", ErrMalformed)
+	case e.ID == "" || len(e.ID) > MaxIDLength:
+		return fmt.Errorf("%w: id %q", ErrMalformed, clip(e.ID, 64))
+	case e.Version == 0:
+		return fmt.Errorf("%w: version 0", ErrMalformed)
+	}
+	if err := CheckID("tenant", e.Tenant); err != nil {
+		return fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	if err := CheckID("operation_id", e.Operation); err != nil {
+		return fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	return nil
+}
+
+func decodePayload(kind Kind, data []byte) (Payload, error) {
+	switch kind {
+	case KindIntentRecorded:
+		return decodeAs[IntentRecorded](data)
+	case KindApprovalGranted:
+		return decodeAs[ApprovalGranted](data)
+	case KindAttemptStarted:
+		return decodeAs[AttemptStarted](data)
+	case KindAttemptNotApplied:
+		return decodeAs[AttemptNotApplied](data)
+	case KindOutcomeUnknown:
+		return decodeAs[OutcomeUnknown](data)
+	case KindEvidenceRecorded:
+		return decodeAs[EvidenceRecorded](data)
+	case KindRetryPermitted:
+		return decodeAs[RetryPermitted](data)
+	case KindReviewOpened:
+		return decodeAs[ReviewOpened](data)
+	case KindReviewUpdated:
+		return decodeAs[ReviewUpdated](data)
+	case KindReviewClosed:
+		return decodeAs[ReviewClosed](data)
+	case KindResultConfirmed:
+		return decodeAs[ResultConfirmed](data)
+	case KindRejected:
+		return decodeAs[Rejected](data)
+	case KindDuplicateFound:
+		return decodeAs[DuplicateFound](data)
+	case KindArgumentsErased:
+		return decodeAs[ArgumentsErased](data)
+	}
+	return Unrecognized{Type: string(kind), Data: data}, nil
+}
+
+func decodeAs[P Payload](data []byte) (Payload, error) {
+	var p P
+	if err := json.Unmarshal(data, &p); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// marshal encodes without HTML escaping and without a trailing newline.
+func marshal(v any) ([]byte, error) {
+	if u, ok := v.(Unrecognized); ok {
+		return nil, fmt.Errorf("%w: kind %q can't be written by this version", ErrMalformed, clip(u.Type, 40))
+	}
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimRight(buf.Bytes(), "\n"), nil
+}
+
+// splice joins two JSON objects into one, members of the first before those of
+// the second.
+func splice(a, b []byte) []byte {
+	if len(b) <= 2 {
+		return a
+	}
+	out := make([]byte, 0, len(a)+len(b))
+	out = append(out, a[:len(a)-1]...)
+	out = append(out, ',')
+	return append(out, b[1:]...)
+}
+
+// syntax describes a JSON error without the bytes that caused it: arguments
+// must not reach a log through an error text.
+func syntax(err error) string {
+	var se *json.SyntaxError
+	if errors.As(err, &se) {
+		return fmt.Sprintf("not JSON at byte %d", se.Offset)
+	}
+	var te *json.UnmarshalTypeError
+	if errors.As(err, &te) {
+		return fmt.Sprintf("member %q has the wrong type at byte %d", clip(te.Field, 64), te.Offset)
+	}
+	return "not the JSON that was expected"
+}

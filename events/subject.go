@@ -1,0 +1,81 @@
+package events
+
+import (
+	"fmt"
+	"strings"
+)
+
+// DefaultPrefix is the first token of every subject of a ledger.
+const DefaultPrefix = "opledger"
+
+// Subjects builds and reads the subjects of one ledger. The zero value uses
+// DefaultPrefix. Ids are checked before a subject is built from them.
+type Subjects struct {
+	// Prefix is the first token; empty means DefaultPrefix.
+	Prefix string
+}
+
+func (s Subjects) prefix() string {
+	if s.Prefix == "" {
+		return DefaultPrefix
+	}
+	return s.Prefix
+}
+
+// Operation returns the subject that holds all events of one operation.
+func (s Subjects) Operation(tenant, operation string) (string, error) {
+	if err := CheckID("tenant", tenant); err != nil {
+		return "", err
+	}
+	if err := CheckID("operation_id", operation); err != nil {
+		return "", err
+	}
+	return s.prefix() + ".events." + tenant + "." + operation, nil
+}
+
+// ParseOperation returns tenant and operation of a subject made by Operation.
+func (s Subjects) ParseOperation(subject string) (tenant, operation string, err error) {
+	rest, ok := strings.CutPrefix(subject, s.prefix()+".events.")
+	if !ok {
+		return "", "", fmt.Errorf("%w: subject %q is not under %s.events", ErrInvalidID, clip(subject, 80), s.prefix())
+	}
+	tenant, operation, ok = strings.Cut(rest, ".")
+	if !ok {
+		return "", "", fmt.Errorf("%w: subject %q names no operation", ErrInvalidID, clip(subject, 80))
+	}
+	if err := CheckID("tenant", tenant); err != nil {
+		return "", "", err
+	}
+	if err := CheckID("operation_id", operation); err != nil {
+		return "", "", err
+	}
+	return tenant, operation, nil
+}
+
+// AllEvents is the filter for the events of every operation, or of one tenant.
+func (s Subjects) AllEvents(tenant string) string {
+	if tenant == "" {
+		return s.prefix() + ".events.>"
+	}
+	return s.prefix() + ".events." + tenant + ".>"
+}
+
+// System returns the subject of records that belong to no operation.
+func (s Subjects) System(name string) string { return s.prefix() + ".system." + name }
+
+// AllSystem is the filter for every system record.
+func (s Subjects) AllSystem() string { return s.prefix() + ".system.>" }
+
+// AllScopes is the filter for every conflict scope.
+func (s Subjects) AllScopes() string { return s.prefix() + ".scopes.>" }
+
+// Inbox returns the subject of the durable inbox of a tenant.
+func (s Subjects) Inbox(tenant string) string { return s.prefix() + ".intents." + tenant }
+
+// Refused returns the subject that tells what the inbox could not accept.
+func (s Subjects) Refused(tenant string) string { return s.prefix() + ".refused." + tenant }
+
+// API returns the request/reply subject of a verb of the service.
+func (s Subjects) API(tenant, verb string) string {
+	return s.prefix() + ".api.v1." + tenant + "." + verb
+}

@@ -1,0 +1,461 @@
+package operation
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/opledger/opledger/events"
+)
+
+// Bounds and defaults of the decisions.
+const (
+	// MaxAttemptsEver bounds the attempts of one operation, even those that
+	// are proven not to have reached the provider.
+	MaxAttemptsEver = 1000
+	// DefaultApprovalDeadline is how long an operation waits for an approval
+	// if neither intent nor contract says so.
+	DefaultApprovalDeadline = 7 * 24 * time.Hour
+	// OperatorPermitLife is how long a person's permit can be used.
+	OperatorPermitLife = time.Hour
+	// DefaultSpacing is the time between looks after the schedule's end, where
+	// absence can still be proven.
+	DefaultSpacing = time.Minute
+)
+
+// Reason says why a decision is what it is. The list is closed.
+type Reason string
+
+// The reasons of Next.
+const (
+	ReasonAbsent            Reason = "absent"
+	ReasonFinal             Reason = "final"
+	ReasonUndetermined      Reason = "undetermined"
+	ReasonHalted            Reason = "halted"
+	ReasonHold              Reason = "hold"
+	ReasonReviewOpen        Reason = "review_open"
+	ReasonLeaseRunning      Reason = "lease_running"
+	ReasonLeaseOver         Reason = "lease_over"
+	ReasonErased            Reason = "arguments_erased"
+	ReasonDeadline          Reason = "deadline_passed"
+	ReasonAttemptsExhausted Reason = "attempts_exhausted"
+	ReasonApprovalMissing   Reason = "approval_missing"
+	ReasonApprovalExpired   Reason = "approval_expired"
+	ReasonApprovalDeadline  Reason = "approval_deadline_passed"
+	ReasonBackoff           Reason = "backoff"
+	ReasonFirstAttempt      Reason = "no_effect_possible"
+	ReasonRefused           Reason = "refused"
+	ReasonPermitWaiting     Reason = "permit_waiting"
+	ReasonPermitted         Reason = "permitted"
+	ReasonLookWaiting       Reason = "look_waiting"
+	ReasonLookDue           Reason = "look_due"
+	ReasonKeyPermit         Reason = "key_permit"
+	ReasonAbsenceProven     Reason = "absence_proven"
+	ReasonDeclaredRisk      Reason = "declared_risk"
+	ReasonNoWayLeft         Reason = "no_way_left"
+	ReasonTwinLook          Reason = "twin_look"
+)
+
+// Reasons lists every reason of Next.
+func Reasons() []Reason {
+	return []Reason{
+		ReasonAbsent, ReasonFinal, ReasonUndetermined, ReasonHalted, ReasonHold, ReasonReviewOpen,
+		ReasonLeaseRunning, ReasonLeaseOver, ReasonErased, ReasonDeadline,
+		ReasonAttemptsExhausted, ReasonApprovalMissing, ReasonApprovalExpired,
+		ReasonApprovalDeadline, ReasonBackoff, ReasonFirstAttempt, ReasonRefused,
+		ReasonPermitWaiting, ReasonPermitted, ReasonLookWaiting, ReasonLookDue, ReasonKeyPermit,
+		ReasonAbsenceProven, ReasonDeclaredRisk, ReasonNoWayLeft, ReasonTwinLook,
+	}
+}
+
+// Doing is what a step asks for.
+type Doing int
+
+// What a step can ask for.
+const (
+	// DoWait: nothing before Step.At (or, if that is zero, before an event).
+	DoWait Doing = iota
+	// DoAttempt: an attempt may start now.
+	DoAttempt
+	// DoLook: one look at the provider is due now.
+	DoLook
+	// DoAppend: the events in Step.Append are to be appended.
+	DoAppend
+)
+
+// Step is what comes next for an operation.
+type Step struct {
+	Do     Doing
+	Reason Reason
+	// At is when to ask again; zero means: not before another event.
+	At time.Time
+	// Append holds what to append, in order.
+	Append []events.Payload
+	// PermitID is the permit that an attempt uses, or empty where none is
+	// needed. ValidUntil is its limit; zero means none.
+	PermitID   string
+	ValidUntil time.Time
+}
+
+// Params are the outside values of a decision.
+type Params struct {
+	// Now is contract time: the log's clock.
+	Now time.Time
+	// Random is from [0, 1), for jitter.
+	Random float64
+	// NewID is a fresh id for a permit, should one be written.
+	NewID string
+	// ClockError is how far two clocks of the cluster may be apart.
+	ClockError time.Duration
+	// Lease is how long an attempt that starts now may take.
+	Lease time.Duration
+}
+
+// Next decides what comes next. It is a function of its arguments only, total
+// over every state; the executor acts on DoAttempt, the reconciler on DoLook
+// and DoAppend.
+func Next(s State, c Contract, p Params) Step {
+	switch {
+	case s.Status == StatusAbsent:
+		return Step{Reason: ReasonAbsent}
+	case s.Status.Final():
+		return nextFinal(s, c, p)
+	case s.Undetermined:
+		return Step{Reason: ReasonUndetermined}
+	}
+	if a, open := s.Open(); open {
+		end := a.LeaseUntil.Add(p.ClockError)
+		if p.Now.Before(end) {
+			return Step{Reason: ReasonLeaseRunning, At: end}
+		}
+		return appending(ReasonLeaseOver, events.OutcomeUnknown{
+			AttemptID: a.ID, Reason: events.UnknownLeaseExpired, Next: afterUnknown(s, c, p),
+		})
+	}
+	if s.Review != nil {
+		if s.LookDue && c.Lookup.Available && s.Status == StatusUnknown {
+			return Step{Do: DoLook, Reason: ReasonLookDue}
+		}
+		return Step{Reason: ReasonReviewOpen, At: s.Review.Until}
+	}
+	if s.Halted != "" {
+		return review(ReasonHalted, events.ReviewContradiction,
+			"the log contradicts itself ("+s.Halted+"); nothing is sent until a person resumes", p)
+	}
+	if s.Hold != "" {
+		return Step{Reason: ReasonHold}
+	}
+	if s.Status == StatusUnknown {
+		return nextUnknown(s, c, p)
+	}
+	return nextPending(s, c, p)
+}
+
+// nextPending decides where no earlier attempt can have had an effect.
+func nextPending(s State, c Contract, p Params) Step {
+	for _, a := range s.Attempts {
+		if a.State == AttemptRefused {
+			return appending(ReasonRefused, events.Rejected{
+				Reason: a.Reason, Via: events.ViaResponse, AttemptID: a.ID,
+				ProviderRequestID: a.ProviderRequestID, Covers: cover(s, "not_applied"),
+			})
+		}
+	}
+	if s.Erased {
+		return review(ReasonErased, events.ReviewCannotRender, "the arguments were erased; cancel or reject it", p)
+	}
+	end := c.deadline(s)
+	if !end.IsZero() && !p.Now.Before(end) {
+		return appending(ReasonDeadline, events.Rejected{
+			Reason: "the deadline passed before anything could be done", Via: events.ViaExpired,
+			Covers: cover(s, "not_applied"),
+		})
+	}
+	if step, stop := nextApproval(s, p); stop {
+		return step
+	}
+	if s.Started >= MaxAttemptsEver {
+		return review(ReasonAttemptsExhausted, events.ReviewAttemptsExhausted,
+			fmt.Sprintf("%d attempts were made and none reached the provider", s.Started), p)
+	}
+	if s.NextAction == events.NextAttempt && p.Now.Before(s.NextAt) {
+		return Step{Reason: ReasonBackoff, At: earliest(s.NextAt, end)}
+	}
+	return Step{Do: DoAttempt, Reason: ReasonFirstAttempt}
+}
+
+// nextApproval reports whether a missing or expired approval stops everything.
+func nextApproval(s State, p Params) (Step, bool) {
+	if s.approved(p.Now) {
+		return Step{}, false
+	}
+	limit := s.Intent.Approval.Deadline
+	if limit.IsZero() {
+		limit = s.RecordedAt.Add(DefaultApprovalDeadline)
+	}
+	if p.Now.Before(limit) {
+		reason := ReasonApprovalMissing
+		if s.Approval != nil {
+			reason = ReasonApprovalExpired
+		}
+		return Step{Reason: reason, At: limit}, true
+	}
+	return appending(ReasonApprovalDeadline, events.Rejected{
+		Reason: "nobody approved it in time", Via: events.ViaExpired, Covers: cover(s, "not_applied"),
+	}), true
+}
+
+// nextUnknown decides where the outcome of at least one attempt is not known.
+func nextUnknown(s State, c Contract, p Params) Step {
+	if m := s.Permit; m != nil && !m.Used && p.Now.Before(m.ValidUntil) && permitStands(s, c, p, m) {
+		// A permit that was given back waits out the backoff of that attempt.
+		at := m.RetryAt
+		if s.NextAction == events.NextAttempt && s.NextAt.After(at) {
+			at = s.NextAt
+		}
+		if p.Now.Before(at) {
+			return Step{Reason: ReasonPermitWaiting, At: at}
+		}
+		return Step{Do: DoAttempt, Reason: ReasonPermitted, PermitID: m.ID, ValidUntil: m.ValidUntil}
+	}
+	// One look that began after the last attempt's end comes before any repeat.
+	looked := s.Looks > 0 && s.LastLook.After(s.lastOutcome())
+	more := s.LookDue || s.Looks < len(c.Lookup.Schedule) || absenceOpen(s, c)
+	if c.Lookup.Available && (!looked || s.LookDue) {
+		return look(s, p)
+	}
+	if step, ok := permitRepeat(s, c, p); ok {
+		return step
+	}
+	if c.Lookup.Available && more {
+		return look(s, p)
+	}
+	if step, ok := permitRisk(s, c, p); ok {
+		return step
+	}
+	reason, text := whyReview(s, c, p)
+	return review(ReasonNoWayLeft, reason, text, p)
+}
+
+func look(s State, p Params) Step {
+	if s.NextAction == events.NextReconcile && p.Now.Before(s.NextAt) {
+		return Step{Reason: ReasonLookWaiting, At: s.NextAt}
+	}
+	return Step{Do: DoLook, Reason: ReasonLookDue}
+}
+
+// absenceOpen reports whether further empty reads could still prove absence.
+func absenceOpen(s State, c Contract) bool {
+	return c.Absence.Provable && !s.Sighted && s.EmptyReads < max(c.Absence.EmptyReads, 1)
+}
+
+// permitStands reports whether an unused permit may still be used: a key permit
+// falls when an answer forbade repeats, everything but a person's permit falls
+// when something was sighted, and each needs a valid approval.
+func permitStands(s State, c Contract, p Params, m *Permit) bool {
+	if !s.approved(p.Now) || s.Erased {
+		return false
+	}
+	switch m.Basis {
+	case events.BasisOperator:
+		return true
+	case events.BasisKeyRetention:
+		end, ok := c.keyDeadline(s.FirstSend)
+		return ok && !s.NoRepeat && !s.Sighted && p.Now.Add(p.Lease).Before(end)
+	case events.BasisAbsentProven, events.BasisDeclaredRisk:
+		return !s.Sighted
+	}
+	return false
+}
+
+// permitRepeat writes a permit by key or by proven absence, where one is safe.
+func permitRepeat(s State, c Contract, p Params) (Step, bool) {
+	if s.Sighted || s.Erased || s.Intent.OnUnknown == events.OnUnknownReview ||
+		s.counted() >= c.maxAttempts(s.Intent) || s.Started >= MaxAttemptsEver || !s.approved(p.Now) {
+		return Step{}, false
+	}
+	end := c.deadline(s)
+	permit := events.RetryPermitted{
+		PermitID: p.NewID, MarginMS: c.Margin.Milliseconds(), Account: s.Intent.Account,
+		RequestDigest: s.RequestDigest(), ContractDigest: c.Digest, Evidence: s.looksSinceOutcome(),
+	}
+	retryAt := p.Now.Add(c.Backoff.Wait(s.counted(), p.Random))
+	if m := s.lastEnd().Add(p.ClockError); retryAt.Before(m) {
+		retryAt = m
+	}
+	if m := s.lastOutcome().Add(c.LateApply); !c.ConcurrentSafe && retryAt.Before(m) {
+		retryAt = m
+	}
+	if limit, ok := c.keyDeadline(s.FirstSend); ok && !s.NoRepeat {
+		if !end.IsZero() && end.Before(limit) {
+			limit = end
+		}
+		if retryAt.Add(p.Lease).Before(limit) {
+			permit.Basis, permit.ValidUntil, permit.RetryAt = events.BasisKeyRetention, limit, retryAt
+			return permitting(ReasonKeyPermit, permit), true
+		}
+	}
+	if c.Absence.Provable && s.EmptyReads >= max(c.Absence.EmptyReads, 1) {
+		limit := p.Now.Add(OperatorPermitLife)
+		if !end.IsZero() && end.Before(limit) {
+			limit = end
+		}
+		if retryAt.Before(limit) {
+			permit.Basis, permit.ValidUntil, permit.RetryAt = events.BasisAbsentProven, limit, retryAt
+			return permitting(ReasonAbsenceProven, permit), true
+		}
+	}
+	return Step{}, false
+}
+
+// permitRisk writes the one repeat that the approval declared, if it did.
+func permitRisk(s State, c Contract, p Params) (Step, bool) {
+	if s.Intent.OnUnknown != events.OnUnknownRisk || !c.RiskAllowed || s.RiskTaken || s.Sighted ||
+		s.Erased || !s.approvalRequired() || !s.approved(p.Now) {
+		return Step{}, false
+	}
+	end := c.deadline(s)
+	if !end.IsZero() && !p.Now.Before(end) {
+		return Step{}, false
+	}
+	retryAt := p.Now
+	if m := s.lastEnd().Add(max(p.ClockError, c.LateApply)); retryAt.Before(m) {
+		retryAt = m
+	}
+	return permitting(ReasonDeclaredRisk, events.RetryPermitted{
+		PermitID: p.NewID, Basis: events.BasisDeclaredRisk, ValidUntil: retryAt.Add(OperatorPermitLife),
+		Account: s.Intent.Account, RequestDigest: s.RequestDigest(), ContractDigest: c.Digest,
+		RetryAt: retryAt, Evidence: s.looksSinceOutcome(),
+		Reason: "the approval by " + s.Approval.Approver + " bound on_unknown: declared_risk; the effect may happen twice",
+	}), true
+}
+
+// whyReview names the strongest reason why no machine can go on.
+func whyReview(s State, c Contract, p Params) (events.ReviewReason, string) {
+	end := c.deadline(s)
+	_, byKey := c.keyDeadline(s.FirstSend)
+	switch {
+	case s.Intent.OnUnknown == events.OnUnknownReview:
+		return events.ReviewPolicy, "the intent says on_unknown: review_only"
+	case s.Sighted:
+		return events.ReviewAmbiguous, "something was seen that may be our object, but it could not be confirmed"
+	case slices.ContainsFunc(s.Attempts, func(a Attempt) bool { return a.State == AttemptRefused }):
+		return events.ReviewRefused, "a later request was refused while an earlier one is unresolved"
+	case !s.approved(p.Now):
+		return events.ReviewApprovalExpired, "the approval is not valid any more"
+	case !end.IsZero() && !p.Now.Before(end):
+		return events.ReviewDeadline, "the deadline passed while the outcome is unknown"
+	case byKey && !s.NoRepeat && s.counted() >= c.maxAttempts(s.Intent):
+		return events.ReviewAttemptsExhausted, fmt.Sprintf("%d attempts were made", s.counted())
+	case byKey && !s.NoRepeat:
+		return events.ReviewKeyExpired, "the provider may have forgotten the key: its retention less the margin is over"
+	case c.Lookup.Available:
+		return events.ReviewEvidenceExhausted, fmt.Sprintf("%d looks did not find it, and that does not prove absence", s.Looks)
+	}
+	return events.ReviewNoEvidence, "the contract offers neither evidence nor a safe repeat"
+}
+
+// nextFinal finishes what a final operation leaves: attempts that no key covers
+// are looked for to the end of the schedule, since a second match is a
+// duplicate; a contradiction is shown to a person.
+func nextFinal(s State, c Contract, p Params) Step {
+	if s.Halted != "" && s.Review == nil {
+		return review(ReasonHalted, events.ReviewContradiction,
+			"what was recorded after the end contradicts it ("+s.Halted+")", p)
+	}
+	if s.Status != StatusConfirmed || c.KeySupported || s.Duplicate || !c.Lookup.Available ||
+		s.Started < 2 || s.Looks >= len(c.Lookup.Schedule) {
+		return Step{Reason: ReasonFinal}
+	}
+	if len(s.Unresolved()) == 0 {
+		if _, open := s.Open(); !open {
+			return Step{Reason: ReasonFinal}
+		}
+	}
+	due := s.UpdatedAt.Add(c.Lookup.Schedule[s.Looks])
+	if p.Now.Before(due) {
+		return Step{Reason: ReasonTwinLook, At: due}
+	}
+	return Step{Do: DoLook, Reason: ReasonTwinLook}
+}
+
+// afterUnknown lays down what follows an outcome that became unknown at p.Now.
+func afterUnknown(s State, c Contract, p Params) events.Next {
+	at := p.Now
+	if c.Lookup.Available && len(c.Lookup.Schedule) > 0 {
+		at = at.Add(c.Lookup.Schedule[0])
+	}
+	return events.Next{Action: events.NextReconcile, At: at}
+}
+
+// afterLook lays down when the next look is due. looks counts this one too.
+func afterLook(s State, c Contract, p Params, looks, emptyReads int) events.Next {
+	at := p.Now
+	switch {
+	case looks < len(c.Lookup.Schedule):
+		at = at.Add(c.Lookup.Schedule[looks])
+	case c.Absence.Provable && !s.Sighted && emptyReads < max(c.Absence.EmptyReads, 1):
+		at = at.Add(spacing(c))
+		if m := countsFrom(s, c, p); at.Before(m) {
+			at = m
+		}
+	}
+	return events.Next{Action: events.NextReconcile, At: at}
+}
+
+func spacing(c Contract) time.Duration {
+	if c.Absence.Spacing > 0 {
+		return c.Absence.Spacing
+	}
+	return DefaultSpacing
+}
+
+// countsFrom returns from when on an empty read may count toward absence.
+func countsFrom(s State, c Contract, p Params) time.Time {
+	return s.lastEnd().Add(p.ClockError + c.LateApply + c.Lookup.Lag + c.Absence.Settle)
+}
+
+// looksSinceOutcome names the observations that a permit rests on.
+func (s State) looksSinceOutcome() []string {
+	var ids []string
+	for _, e := range s.Evidence {
+		if e.AskedAt.After(s.lastOutcome()) {
+			ids = append(ids, e.EventID)
+		}
+	}
+	return ids
+}
+
+func cover(s State, by string) []events.Covered {
+	var out []events.Covered
+	for _, a := range s.Attempts {
+		how := by
+		if a.State == AttemptNotApplied || a.State == AttemptRefused {
+			how = string(a.Proof)
+		}
+		out = append(out, events.Covered{AttemptID: a.ID, By: how})
+	}
+	return out
+}
+
+func appending(reason Reason, payloads ...events.Payload) Step {
+	return Step{Do: DoAppend, Reason: reason, Append: payloads}
+}
+
+func permitting(reason Reason, permit events.RetryPermitted) Step {
+	permit.Next = events.Next{Action: events.NextAttempt, At: permit.RetryAt}
+	return appending(reason, permit)
+}
+
+func review(why Reason, reason events.ReviewReason, text string, _ Params) Step {
+	return appending(why, events.ReviewOpened{
+		Reason: reason, Text: text, Next: events.Next{Action: events.NextDecision},
+	})
+}
+
+func earliest(a, b time.Time) time.Time {
+	if b.IsZero() || a.Before(b) {
+		return a
+	}
+	return b
+}
