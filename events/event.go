@@ -26,6 +26,11 @@ const (
 // limit of a NATS server is 1 MiB.
 const MaxEventSize = 512 << 10
 
+// ErrConflict is what a journal answers to an append when another message
+// already follows the expected one. The decision that was to be recorded is
+// thrown away and made anew on the new state, never re-based.
+var ErrConflict = errors.New("events: another event came first")
+
 // ErrMalformed is returned for bytes that are not an event of format v1.
 var ErrMalformed = errors.New("events: malformed event")
 

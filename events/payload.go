@@ -223,6 +223,9 @@ type ResultConfirmed struct {
 	AttemptID         string          `json:"attempt_id,omitempty"`
 	ProviderRequestID string          `json:"provider_request_id,omitempty"`
 	Reason            string          `json:"reason,omitempty"`
+	// Next is set where another attempt may have made a second object: the
+	// looks go on although the operation is final.
+	Next
 }
 
 // Covered says what covers one attempt of a rejected operation.

@@ -33,7 +33,7 @@ func Answered(s State, c Contract, attemptID string, o Outcome, p Params) []even
 		if o.ExternalID == "" {
 			return answeredUnknown(s, c, a, o, events.UnknownUnidentified, p)
 		}
-		return answeredSuccess(s, a, o, late, p)
+		return answeredSuccess(s, c, a, o, late, p)
 	case OutcomeRejected:
 		return answeredRejected(s, a, o, others, p)
 	case OutcomeNotApplied:
@@ -63,7 +63,7 @@ func Answered(s State, c Contract, attemptID string, o Outcome, p Params) []even
 	return answeredUnknown(s, c, a, o, reason, p)
 }
 
-func answeredSuccess(s State, a Attempt, o Outcome, late bool, p Params) []events.Payload {
+func answeredSuccess(s State, c Contract, a Attempt, o Outcome, late bool, p Params) []events.Payload {
 	var out []events.Payload
 	via := events.ViaResponse
 	if late {
@@ -72,7 +72,7 @@ func answeredSuccess(s State, a Attempt, o Outcome, late bool, p Params) []event
 	}
 	return append(out, events.ResultConfirmed{
 		ExternalID: o.ExternalID, Result: o.Result, Via: via, AttemptID: a.ID,
-		ProviderRequestID: o.ProviderRequestID,
+		ProviderRequestID: o.ProviderRequestID, Next: twinLook(s, c, a.ID, 0, p),
 	})
 }
 
@@ -218,7 +218,7 @@ func Looked(s State, c Contract, l Look, p Params) []events.Payload {
 		return lookedWrongAccount(s, e)
 	}
 	if s.Status.Final() {
-		return lookedFinal(s, e, l)
+		return lookedFinal(s, c, e, l, p)
 	}
 	looks := s.Looks
 	if l.Source == events.SourceLookup {
@@ -226,7 +226,7 @@ func Looked(s State, c Contract, l Look, p Params) []events.Payload {
 	}
 	switch {
 	case len(l.Matches) > 0:
-		return lookedPresent(s, e, l)
+		return lookedPresent(s, c, e, l, p)
 	case len(l.Weak) > 0:
 		e.Next = events.Next{Action: events.NextDecision}
 		out := []events.Payload{e}
@@ -255,7 +255,7 @@ func Looked(s State, c Contract, l Look, p Params) []events.Payload {
 	return []events.Payload{e}
 }
 
-func lookedPresent(s State, e events.EvidenceRecorded, l Look) []events.Payload {
+func lookedPresent(s State, c Contract, e events.EvidenceRecorded, l Look, p Params) []events.Payload {
 	e.Finding, e.ExternalIDs = events.FindingPresent, l.Matches
 	out := []events.Payload{e}
 	if len(l.Matches) > 1 {
@@ -268,6 +268,7 @@ func lookedPresent(s State, e events.EvidenceRecorded, l Look) []events.Payload 
 	if u := s.Unresolved(); confirmed.AttemptID == "" && len(u) == 1 && u[0].Unknown != events.UnknownLogDamage {
 		confirmed.AttemptID = u[0].ID
 	}
+	confirmed.Next = twinLook(s, c, confirmed.AttemptID, 0, p)
 	out = append(out, confirmed)
 	if len(l.Matches) > 1 {
 		out = append(out, events.ReviewOpened{
@@ -298,7 +299,7 @@ func lookedWrongAccount(s State, e events.EvidenceRecorded) []events.Payload {
 	return out
 }
 
-func lookedFinal(s State, e events.EvidenceRecorded, l Look) []events.Payload {
+func lookedFinal(s State, c Contract, e events.EvidenceRecorded, l Look, p Params) []events.Payload {
 	var fresh []string
 	for _, id := range l.Matches {
 		if !slices.Contains(s.ExternalIDs, id) {
@@ -307,7 +308,8 @@ func lookedFinal(s State, e events.EvidenceRecorded, l Look) []events.Payload {
 	}
 	if len(fresh) == 0 {
 		if l.Source == events.SourceLookup && !repeated(s, e) {
-			return []events.Payload{e} // the twin look found none: its schedule goes on
+			e.Next = twinLook(s, c, s.Result.attempt(), s.Looks+1, p) // none found: its schedule goes on
+			return []events.Payload{e}
 		}
 		return nil
 	}

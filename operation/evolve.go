@@ -514,8 +514,11 @@ func (s State) status() Status {
 func (s State) withNext(r events.Record) State {
 	if s.Status.Final() || s.Undetermined {
 		s.NextAction, s.NextAt = events.NextNone, time.Time{}
+		if n := nextOf(r.Data); n.Action == events.NextReconcile && !s.Undetermined {
+			s.NextAction, s.NextAt = n.Action, n.At.UTC()
+		}
 		if s.Review != nil {
-			s.NextAction = events.NextDecision
+			s.NextAction, s.NextAt = events.NextDecision, time.Time{}
 		}
 		return s
 	}
@@ -555,6 +558,8 @@ func nextOf(p events.Payload) events.Next {
 	case events.ReviewUpdated:
 		return d.Next
 	case events.ReviewClosed:
+		return d.Next
+	case events.ResultConfirmed:
 		return d.Next
 	}
 	return events.Next{}

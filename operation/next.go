@@ -363,20 +363,26 @@ func nextFinal(s State, c Contract, p Params) Step {
 		return review(ReasonHalted, events.ReviewContradiction,
 			"what was recorded after the end contradicts it ("+s.Halted+")", p)
 	}
-	if s.Status != StatusConfirmed || c.KeySupported || s.Duplicate || !c.Lookup.Available ||
-		s.Started < 2 || s.Looks >= len(c.Lookup.Schedule) {
+	if s.NextAction != events.NextReconcile || !c.Lookup.Available {
 		return Step{Reason: ReasonFinal}
 	}
-	if len(s.Unresolved()) == 0 {
-		if _, open := s.Open(); !open {
-			return Step{Reason: ReasonFinal}
-		}
-	}
-	due := s.UpdatedAt.Add(c.Lookup.Schedule[s.Looks])
-	if p.Now.Before(due) {
-		return Step{Reason: ReasonTwinLook, At: due}
+	if p.Now.Before(s.NextAt) {
+		return Step{Reason: ReasonTwinLook, At: s.NextAt}
 	}
 	return Step{Do: DoLook, Reason: ReasonTwinLook}
+}
+
+// twinLook lays down the next look for a second object after a confirmation:
+// needed where another attempt is open or unresolved and neither key nor unique
+// id keeps the provider from having made two. looks counts those made so far.
+func twinLook(s State, c Contract, attemptID string, looks int, p Params) events.Next {
+	doubt := slices.ContainsFunc(s.Attempts, func(a Attempt) bool {
+		return a.ID != attemptID && (a.State == AttemptOpen || a.State == AttemptUnresolved)
+	})
+	if !doubt || c.KeySupported || !c.Lookup.Available || looks >= len(c.Lookup.Schedule) {
+		return events.Next{}
+	}
+	return events.Next{Action: events.NextReconcile, At: p.Now.Add(c.Lookup.Schedule[looks])}
 }
 
 // afterUnknown lays down what follows an outcome that became unknown at p.Now.

@@ -133,6 +133,13 @@ type Result struct {
 	At         time.Time       `json:"at"`
 }
 
+func (r *Result) attempt() string {
+	if r == nil {
+		return ""
+	}
+	return r.AttemptID
+}
+
 // Rejection is the definite no.
 type Rejection struct {
 	Reason string     `json:"reason"`
