@@ -128,9 +128,7 @@ func Next(s State, c Contract, p Params) Step {
 		if p.Now.Before(end) {
 			return Step{Reason: ReasonLeaseRunning, At: end}
 		}
-		return appending(ReasonLeaseOver, events.OutcomeUnknown{
-			AttemptID: a.ID, Reason: events.UnknownLeaseExpired, Next: afterUnknown(s, c, p),
-		})
+		return LeaseOver(s, c, a, p)
 	}
 	if s.Review != nil {
 		if s.LookDue && c.Lookup.Available && s.Status == StatusUnknown {
@@ -149,6 +147,16 @@ func Next(s State, c Contract, p Params) Step {
 		return nextUnknown(s, c, p)
 	}
 	return nextPending(s, c, p)
+}
+
+// LeaseOver records that the owner of an open attempt never told its outcome.
+// Next does so after the lease; whoever knows that the owner is dead may do so
+// at once. It frees nothing at the provider: a repeat still waits for the
+// lease's end.
+func LeaseOver(s State, c Contract, a Attempt, p Params) Step {
+	return appending(ReasonLeaseOver, events.OutcomeUnknown{
+		AttemptID: a.ID, Reason: events.UnknownLeaseExpired, Next: afterUnknown(s, c, p),
+	})
 }
 
 // nextPending decides where no earlier attempt can have had an effect.

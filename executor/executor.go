@@ -1,0 +1,410 @@
+// Package executor sends a request at most once per permit.
+//
+// For an operation that may be attempted it probes the account, renders the
+// request, wins the claim, journals AttemptStarted, and only then lets the
+// adapter send one request; then it journals what the answer says. It never
+// decides what an outcome means (package operation does), never sends without
+// an acknowledged AttemptStarted (I2), and never repeats by itself: another
+// attempt is another decision on a new state.
+//
+// A crash before AttemptStarted is acknowledged leaves at most an open attempt
+// that was never sent; a crash after it leaves an attempt whose lease ends, and
+// the reconciler records that its outcome is unknown (I20).
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/opledger/opledger/events"
+	"github.com/opledger/opledger/internal/dispatch"
+	"github.com/opledger/opledger/operation"
+	"github.com/opledger/opledger/providers"
+)
+
+// Recorder appends events behind a state; see internal/writer.
+type Recorder interface {
+	Append(ctx context.Context, s operation.State, actor string, payloads ...events.Payload) (operation.State, error)
+}
+
+// States reads what is known of an operation.
+type States interface {
+	// State returns the projection's state, or folds from the log if that is
+	// older than version min.
+	State(ctx context.Context, tenant, operation string, min uint64) (operation.State, error)
+	// Truth folds from the log.
+	Truth(ctx context.Context, tenant, operation string) (operation.State, error)
+}
+
+// Claims are the exclusive rights to try the next attempt. They make contention
+// cheap; what makes it safe is the log.
+type Claims interface {
+	// Take wins the claim or returns when the holder's lease ends. The error
+	// is for everything else.
+	Take(ctx context.Context, tenant, operation, attempt, worker string, until time.Time) (revision uint64, held time.Time, err error)
+	Release(ctx context.Context, tenant, operation string, revision uint64) error
+}
+
+// Stamps reads the log's own time stamp of a stored event.
+type Stamps interface {
+	Read(ctx context.Context, seq uint64) (events.Record, error)
+}
+
+// Adapters finds the adapter and the contract revision of an intent. The error
+// wraps providers.ErrNotMine if this process can't serve it; others may.
+type Adapters interface {
+	For(ctx context.Context, intent events.IntentRecorded) (providers.Adapter, operation.Contract, error)
+}
+
+// Config is what an Executor needs.
+type Config struct {
+	Recorder Recorder
+	States   States
+	Claims   Claims
+	Stamps   Stamps
+	Adapters Adapters
+	// Worker names this process; unique among those that run.
+	Worker string
+	// LeaseGrace is how much longer than the request's total time a lease is.
+	// It must outlast a failover of the log, which refuses appends for 4 to 8 s.
+	// Zero means 10 s.
+	LeaseGrace time.Duration
+	// ClockError is how far two clocks of the cluster may be apart. Zero means
+	// 500 ms.
+	ClockError time.Duration
+	// Width is how many requests of one provider account are under way at
+	// once, unless the contract says less. Zero means 8.
+	Width int
+	// LastWords bounds how long an outcome is recorded after the run's context
+	// ended. Zero means 5 s.
+	LastWords time.Duration
+	// Pause is the pause before something that failed for a local reason is
+	// tried again. Zero means 1 s.
+	Pause time.Duration
+	// Now is the wall clock, Random draws from [0, 1).
+	Now    func() time.Time
+	Random func() float64
+	// Observe may be nil.
+	Observe Observer
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// Observer is told what the log does not show.
+type Observer struct {
+	// Outcome: an attempt ended with this word.
+	Outcome func(provider, action string, word operation.OutcomeWord)
+	// ClaimConflict: another worker holds the claim.
+	ClaimConflict func()
+	// AppendConflict: the claim was won, but the log had moved.
+	AppendConflict func()
+}
+
+// Executor plans and runs attempts. It is safe for concurrent use.
+type Executor struct{ cfg Config }
+
+// New returns an Executor.
+func New(cfg Config) (*Executor, error) {
+	switch {
+	case cfg.Recorder == nil || cfg.States == nil || cfg.Claims == nil || cfg.Stamps == nil || cfg.Adapters == nil:
+		return nil, errors.New("executor: recorder, states, claims, stamps and adapters are required")
+	case cfg.Worker == "" || cfg.Now == nil || cfg.Random == nil:
+		return nil, errors.New("executor: worker, clock and random source are required")
+	}
+	if cfg.LeaseGrace <= 0 {
+		cfg.LeaseGrace = 10 * time.Second
+	}
+	if cfg.ClockError <= 0 {
+		cfg.ClockError = 500 * time.Millisecond
+	}
+	if cfg.Width <= 0 {
+		cfg.Width = 8
+	}
+	if cfg.LastWords <= 0 {
+		cfg.LastWords = 5 * time.Second
+	}
+	if cfg.Pause <= 0 {
+		cfg.Pause = time.Second
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Executor{cfg: cfg}, nil
+}
+
+// Plan implements dispatch.Planner: an operation that may be attempted now gets
+// a run in the lane of its provider account; everything else waits.
+func (x *Executor) Plan(ctx context.Context, k dispatch.Key, min uint64) (dispatch.Plan, error) {
+	s, err := x.cfg.States.State(ctx, k.Tenant, k.Operation, min)
+	if err != nil {
+		return dispatch.Plan{}, fmt.Errorf("executor: read %s: %w", k.Operation, err)
+	}
+	if s.Status == operation.StatusAbsent || s.Status.Final() {
+		return dispatch.Plan{}, nil
+	}
+	a, c, err := x.cfg.Adapters.For(ctx, s.Intent)
+	if errors.Is(err, providers.ErrNotMine) {
+		return dispatch.Plan{Again: x.cfg.Now().Add(time.Minute)}, nil
+	}
+	if err != nil {
+		return dispatch.Plan{}, fmt.Errorf("executor: adapter of %s: %w", k.Operation, err)
+	}
+	step := operation.Next(s, c, x.params(c))
+	if step.Do != operation.DoAttempt {
+		return dispatch.Plan{Again: step.At}, nil
+	}
+	return dispatch.Plan{
+		Lane:  s.Intent.Provider + "/" + s.Intent.Account.Name,
+		Width: x.width(a),
+		Run: func(ctx context.Context) time.Time {
+			return x.run(ctx, flight{s: s, c: c, a: a, step: step})
+		},
+	}, nil
+}
+
+func (x *Executor) width(a providers.Adapter) int {
+	if l, ok := a.(interface{ Concurrency() int }); ok && l.Concurrency() > 0 {
+		return min(l.Concurrency(), x.cfg.Width)
+	}
+	return x.cfg.Width
+}
+
+func (x *Executor) params(c operation.Contract) operation.Params {
+	return operation.Params{
+		Now: x.cfg.Now(), Random: x.cfg.Random(), NewID: events.NewID(),
+		ClockError: x.cfg.ClockError, Lease: x.lease(c),
+	}
+}
+
+func (x *Executor) lease(c operation.Contract) time.Duration { return c.Total + x.cfg.LeaseGrace }
+
+// flight is one attempt from decision to outcome.
+type flight struct {
+	s    operation.State
+	c    operation.Contract
+	a    providers.Adapter
+	step operation.Step
+	// attempt is minted when the attempt is claimed.
+	attempt string
+	began   time.Time // monotonic, before the append of AttemptStarted
+}
+
+func (f flight) call() providers.Call {
+	return providers.Call{
+		Tenant: f.s.Tenant, Operation: f.s.OperationID, Intent: f.s.Intent,
+		FirstSend: f.s.FirstSend, AttemptID: f.attempt,
+	}
+}
+
+func (x *Executor) run(ctx context.Context, f flight) time.Time {
+	log := x.cfg.Logger.With(slog.String("tenant", f.s.Tenant), slog.String("operation_id", f.s.OperationID))
+	again, err := x.attempt(ctx, f)
+	switch {
+	case errors.Is(err, events.ErrConflict):
+		// Somebody else moved it: decide anew on the new state.
+		if x.cfg.Observe.AppendConflict != nil {
+			x.cfg.Observe.AppendConflict()
+		}
+		log.LogAttrs(ctx, slog.LevelDebug, "decision overtaken")
+		return x.cfg.Now()
+	case err != nil:
+		log.LogAttrs(ctx, slog.LevelWarn, "attempt not made", slog.Any("err", err))
+		return x.cfg.Now().Add(x.cfg.Pause)
+	}
+	return again
+}
+
+// attempt takes one operation from the decision to a recorded outcome. An error
+// means that nothing was sent.
+func (x *Executor) attempt(ctx context.Context, f flight) (time.Time, error) {
+	req, err := f.a.Prepare(f.call())
+	if err != nil {
+		_, err = x.cfg.Recorder.Append(ctx, f.s, x.cfg.Worker, events.ReviewOpened{
+			Reason: events.ReviewCannotRender, Text: err.Error(),
+			Next: events.Next{Action: events.NextDecision},
+		})
+		return time.Time{}, err
+	}
+	probed, err := f.a.Probe(ctx, f.call())
+	if err != nil {
+		return time.Time{}, fmt.Errorf("executor: probe account %s: %w", f.s.Intent.Account.Name, err)
+	}
+	if instead := operation.Dispatch(f.s, probed, req.Digest); len(instead) > 0 {
+		_, err = x.cfg.Recorder.Append(ctx, f.s, x.cfg.Worker, instead...)
+		return time.Time{}, err
+	}
+	// The probe took its time: approval, deadline and permit are judged again
+	// at the moment of dispatch.
+	if f.step = operation.Next(f.s, f.c, x.params(f.c)); f.step.Do != operation.DoAttempt {
+		return x.cfg.Now(), nil
+	}
+	f.attempt = events.NewID()
+	lease := x.lease(f.c)
+	revision, held, err := x.cfg.Claims.Take(ctx, f.s.Tenant, f.s.OperationID, f.attempt, x.cfg.Worker, x.cfg.Now().Add(lease))
+	if err != nil {
+		return time.Time{}, fmt.Errorf("executor: claim: %w", err)
+	}
+	if !held.IsZero() {
+		if x.cfg.Observe.ClaimConflict != nil {
+			x.cfg.Observe.ClaimConflict()
+		}
+		return held.Add(x.cfg.ClockError), nil
+	}
+	defer x.release(ctx, f, revision)
+	f.began = time.Now()
+	started, err := x.start(ctx, f, revision, req.Digest, probed)
+	if err != nil {
+		return time.Time{}, err
+	}
+	f.s = started
+	if reason := x.tooLate(ctx, f); reason != "" {
+		x.record(ctx, f, operation.Outcome{Word: operation.OutcomeNotSent, Reason: reason})
+		return time.Time{}, nil
+	}
+	x.send(ctx, f, req)
+	return time.Time{}, nil
+}
+
+// start journals AttemptStarted. If nobody knows whether it is stored, nothing
+// is sent, and an attempt that turns out to be stored is recorded as not sent.
+func (x *Executor) start(ctx context.Context, f flight, revision uint64, digest, probed string) (operation.State, error) {
+	appendCtx, cancel := context.WithTimeout(ctx, x.lease(f.c))
+	defer cancel()
+	s, err := x.cfg.Recorder.Append(appendCtx, f.s, x.cfg.Worker, events.AttemptStarted{
+		AttemptID: f.attempt, Number: f.s.Started + 1, Worker: x.cfg.Worker, ClaimRevision: revision,
+		LeaseMS: x.lease(f.c).Milliseconds(), RequestDigest: digest, AccountProbed: probed,
+		PermitID: f.step.PermitID,
+	})
+	if err == nil || errors.Is(err, events.ErrConflict) {
+		return s, err
+	}
+	late, stop := x.lastWords(ctx)
+	defer stop()
+	if truth, readErr := x.cfg.States.Truth(late, f.s.Tenant, f.s.OperationID); readErr == nil {
+		if _, stored := truth.AttemptByID(f.attempt); stored {
+			f.s = truth
+			x.record(ctx, f, operation.Outcome{Word: operation.OutcomeNotSent, Reason: "the log did not answer in time"})
+		}
+	}
+	return operation.State{}, err
+}
+
+// tooLate reads the log's stamp of AttemptStarted back and says why the request
+// may not be sent any more, or "" if it may: the key's window is judged by the
+// log's clock, the lease by the monotonic one (I5).
+func (x *Executor) tooLate(ctx context.Context, f flight) string {
+	a, _ := f.s.AttemptByID(f.attempt)
+	if !f.step.ValidUntil.IsZero() {
+		rec, err := x.cfg.Stamps.Read(ctx, f.s.LastSeq)
+		if err != nil {
+			return "the log's time stamp could not be read"
+		}
+		if !operation.KeyWindow(f.step.ValidUntil, rec.Stamp, x.lease(f.c)) {
+			return "the permit's window closed while the attempt was being recorded"
+		}
+	}
+	spent := max(time.Since(f.began), x.cfg.Now().Sub(a.StartedAt))
+	if ctx.Err() != nil {
+		return "the worker is stopping"
+	}
+	if x.lease(f.c)-spent < f.c.Total {
+		return "the lease has less time left than the request may take"
+	}
+	return ""
+}
+
+// send lets the adapter send, records the outcome, and waits for a late answer
+// as long as the lease runs.
+func (x *Executor) send(ctx context.Context, f flight, req *providers.Request) {
+	// Whoever stops this process has waited for the drain time: then the
+	// request is given up, and that it may have happened is recorded.
+	hard, cancel := context.WithDeadline(ctx, f.began.Add(x.lease(f.c)))
+	defer cancel()
+	answer := make(chan operation.Outcome, 1)
+	go func() { answer <- do(hard, f.a, req) }()
+	soft := time.NewTimer(f.c.Total)
+	defer soft.Stop()
+	select {
+	case o := <-answer:
+		x.record(ctx, f, o)
+		return
+	case <-soft.C:
+		f.s = x.record(ctx, f, operation.Outcome{
+			Word: operation.OutcomeUncertain, Unknown: events.UnknownTimeout,
+			Transport: events.Transport{BytesSent: true, Error: "no answer in time", DurationMS: f.c.Total.Milliseconds()},
+		})
+	}
+	if o := <-answer; o.Word != operation.OutcomeUncertain {
+		x.record(ctx, f, o)
+	}
+}
+
+// do calls the adapter. An adapter that panics has proven nothing.
+func do(ctx context.Context, a providers.Adapter, req *providers.Request) (o operation.Outcome) {
+	defer func() {
+		if r := recover(); r != nil {
+			o = operation.Outcome{
+				Word: operation.OutcomeUncertain, Unknown: events.UnknownAdapterError,
+				Reason: fmt.Sprintf("the adapter panicked: %T", r),
+			}
+		}
+	}()
+	o = a.Do(ctx, req)
+	if o.Word == operation.OutcomeUncertain && ctx.Err() != nil && o.Unknown == "" {
+		o.Unknown = events.UnknownShutdown
+	}
+	return o
+}
+
+// record journals an outcome under its own context: the provider may have
+// acted, so it is kept at as long as the process lives, and for LastWords after
+// it was told to stop. What is still not recorded then is left to the lease.
+func (x *Executor) record(ctx context.Context, f flight, o operation.Outcome) operation.State {
+	if x.cfg.Observe.Outcome != nil {
+		x.cfg.Observe.Outcome(f.s.Intent.Provider, f.s.Intent.Action, o.Word)
+	}
+	late, stop := x.lastWords(ctx)
+	defer stop()
+	log := x.cfg.Logger.With(slog.String("tenant", f.s.Tenant), slog.String("operation_id", f.s.OperationID),
+		slog.String("attempt_id", f.attempt))
+	for n := 1; ; n++ {
+		payloads := operation.Answered(f.s, f.c, f.attempt, o, x.params(f.c))
+		s, err := x.cfg.Recorder.Append(late, f.s, x.cfg.Worker, payloads...)
+		if err == nil {
+			log.LogAttrs(ctx, slog.LevelInfo, "outcome recorded", slog.String("outcome", string(o.Word)),
+				slog.String("status", string(s.Status)))
+			return s
+		}
+		if !errors.Is(err, events.ErrConflict) {
+			log.LogAttrs(ctx, slog.LevelError, "outcome not recorded yet", slog.Any("err", err))
+		}
+		select {
+		case <-late.Done():
+			log.LogAttrs(ctx, slog.LevelError, "outcome left to the lease", slog.String("outcome", string(o.Word)))
+			return f.s
+		case <-time.After(min(time.Duration(n)*20*time.Millisecond, time.Second)):
+		}
+		if truth, err := x.cfg.States.Truth(late, f.s.Tenant, f.s.OperationID); err == nil {
+			f.s = truth
+		}
+	}
+}
+
+// lastWords returns a context that outlives ctx by LastWords.
+func (x *Executor) lastWords(ctx context.Context) (context.Context, func()) {
+	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(x.cfg.LastWords, cancel) })
+	return late, func() { stop(); cancel() }
+}
+
+func (x *Executor) release(ctx context.Context, f flight, revision uint64) {
+	late, stop := x.lastWords(ctx)
+	defer stop()
+	if err := x.cfg.Claims.Release(late, f.s.Tenant, f.s.OperationID, revision); err != nil {
+		// The claim ends with its lease.
+		x.cfg.Logger.LogAttrs(ctx, slog.LevelDebug, "claim not released", slog.Any("err", err))
+	}
+}

@@ -1,0 +1,342 @@
+// Package dispatch keeps the work of a role going: operations wait for their
+// time in memory, are planned by a few planners, and run in lanes (one per
+// provider account), so that a stuck provider holds up nobody else (I14).
+//
+// It knows nothing of operations but their names. Nothing here is needed for
+// safety: an operation planned twice, too late or on old news is refused by the
+// log. What is waiting is lost with the process and found again through the
+// index of open operations.
+package dispatch
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Key names an operation.
+type Key struct {
+	Tenant, Operation string
+}
+
+// Plan is what a role wants to do with an operation.
+type Plan struct {
+	// Lane is where Run runs; empty means that there is nothing to run.
+	Lane string
+	// Width is how many runs the lane admits at once; zero means 1.
+	Width int
+	// Run does the work and returns when to plan the operation again; zero
+	// means: not before news of it.
+	Run func(ctx context.Context) time.Time
+	// Again is when to plan the operation again if there is nothing to run;
+	// zero means: not before news of it.
+	Again time.Time
+}
+
+// Planner decides what to do with an operation. min is the lowest version that
+// the decision may be made on, as the news that woke it said.
+type Planner interface {
+	Plan(ctx context.Context, k Key, min uint64) (Plan, error)
+}
+
+// Config is what a Dispatcher needs.
+type Config struct {
+	Planner Planner
+	// Planners is how many operations are planned at once; zero means 8.
+	Planners int
+	// Retry is the pause after a planning error; zero means 1 s. It doubles
+	// with each error in a row of one operation, up to 1 min.
+	Retry time.Duration
+	// Drain is how long running work may take after the context ended; then
+	// its own context ends. Zero means 10 s.
+	Drain time.Duration
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// Dispatcher runs the work of one role. It is safe for concurrent use.
+type Dispatcher struct {
+	cfg Config
+
+	mu     sync.Mutex
+	kick   chan struct{}
+	queue  timers
+	items  map[Key]*item
+	lanes  map[string]*lane
+	busy   int // planners at work
+	active int // planners and runs at work
+	idle   *sync.Cond
+}
+
+type item struct {
+	key   Key
+	at    time.Time
+	index int // in the queue, -1 if not queued
+	min   uint64
+	// working: being planned or run, or parked in a lane. again: woken
+	// meanwhile.
+	working  bool
+	again    bool
+	failures int
+	// turn is the lane that let the item out of its queue and waits to hear
+	// whether it takes its turn.
+	turn string
+}
+
+type lane struct {
+	running int
+	parked  []*item
+}
+
+// New returns a Dispatcher; Run starts it.
+func New(cfg Config) (*Dispatcher, error) {
+	if cfg.Planner == nil {
+		return nil, errors.New("dispatch: planner is required")
+	}
+	if cfg.Planners <= 0 {
+		cfg.Planners = 8
+	}
+	if cfg.Retry <= 0 {
+		cfg.Retry = time.Second
+	}
+	if cfg.Drain <= 0 {
+		cfg.Drain = 10 * time.Second
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	d := &Dispatcher{
+		cfg: cfg, kick: make(chan struct{}, 1),
+		items: make(map[Key]*item), lanes: make(map[string]*lane),
+	}
+	d.idle = sync.NewCond(&d.mu)
+	return d, nil
+}
+
+// Wake plans an operation now, on at least version min.
+func (d *Dispatcher) Wake(k Key, min uint64) { d.schedule(k, d.cfg.Now(), min) }
+
+// Schedule plans an operation at the given time, unless it is planned earlier.
+func (d *Dispatcher) Schedule(k Key, at time.Time) { d.schedule(k, at, 0) }
+
+// Waiting returns how many operations wait or run.
+func (d *Dispatcher) Waiting() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.items)
+}
+
+func (d *Dispatcher) schedule(k Key, at time.Time, min uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	it := d.items[k]
+	if it == nil {
+		it = &item{key: k, index: -1}
+		d.items[k] = it
+	}
+	it.min = max(it.min, min)
+	switch {
+	case it.working:
+		// The run that is going on may have read older news.
+		if it.again && it.at.Before(at) {
+			at = it.at
+		}
+		it.again, it.at = true, at
+	case it.index < 0:
+		it.at = at
+		heap.Push(&d.queue, it)
+	case at.Before(it.at):
+		it.at = at
+		heap.Fix(&d.queue, it.index)
+	}
+	d.nudge()
+}
+
+func (d *Dispatcher) nudge() {
+	select {
+	case d.kick <- struct{}{}:
+	default:
+	}
+}
+
+// Run works until ctx ends, then starts nothing more, lets running work end
+// within Drain, ends its context after that, and returns when all of it has
+// returned.
+func (d *Dispatcher) Run(ctx context.Context) error {
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		wait := d.start(work)
+		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+		case <-d.kick:
+		case <-timer.C:
+		}
+	}
+	drain := time.AfterFunc(d.cfg.Drain, stop)
+	defer drain.Stop()
+	d.mu.Lock()
+	for d.active > 0 {
+		d.idle.Wait()
+	}
+	d.mu.Unlock()
+	return nil
+}
+
+// start begins planning whatever is due and returns how long to wait.
+func (d *Dispatcher) start(ctx context.Context) time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.cfg.Now()
+	for len(d.queue) > 0 && d.busy < d.cfg.Planners {
+		it := d.queue[0]
+		if wait := it.at.Sub(now); wait > 0 {
+			return min(wait, time.Hour)
+		}
+		heap.Pop(&d.queue)
+		d.begin(ctx, it)
+	}
+	return time.Hour
+}
+
+// begin plans an item; the caller holds the lock.
+func (d *Dispatcher) begin(ctx context.Context, it *item) {
+	it.working, it.again = true, false
+	least := it.min
+	d.busy++
+	d.active++
+	go func() {
+		plan, err := d.cfg.Planner.Plan(ctx, it.key, least)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.busy--
+		d.planned(ctx, it, plan, err)
+		d.ended()
+	}()
+}
+
+func (d *Dispatcher) planned(ctx context.Context, it *item, plan Plan, err error) {
+	if turn := it.turn; turn != "" {
+		it.turn = ""
+		if l := d.lanes[turn]; l != nil && (err != nil || plan.Lane != turn || plan.Run == nil) {
+			d.unpark(turn, l) // it passed: the next one may go
+		}
+	}
+	if err != nil {
+		it.failures++
+		pause := min(d.cfg.Retry<<min(it.failures-1, 6), time.Minute)
+		d.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "planning failed",
+			slog.String("tenant", it.key.Tenant), slog.String("operation_id", it.key.Operation),
+			slog.Any("err", err))
+		d.finish(it, d.cfg.Now().Add(pause))
+		return
+	}
+	it.failures = 0
+	if plan.Lane == "" || plan.Run == nil {
+		d.finish(it, plan.Again)
+		return
+	}
+	l := d.lanes[plan.Lane]
+	if l == nil {
+		l = &lane{}
+		d.lanes[plan.Lane] = l
+	}
+	if l.running >= max(plan.Width, 1) {
+		l.parked = append(l.parked, it)
+		return
+	}
+	l.running++
+	d.active++
+	go func() {
+		again := plan.Run(ctx)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		l.running--
+		d.unpark(plan.Lane, l)
+		d.finish(it, again)
+		d.ended()
+	}()
+}
+
+// unpark plans the longest waiting item of a lane anew: what it wanted to do
+// may be out of date.
+func (d *Dispatcher) unpark(name string, l *lane) {
+	if len(l.parked) > 0 {
+		it := l.parked[0]
+		l.parked[0] = nil
+		l.parked = l.parked[1:]
+		it.again = false
+		it.at = d.cfg.Now()
+		it.working = false
+		it.turn = name
+		heap.Push(&d.queue, it)
+		d.nudge()
+		return
+	}
+	if l.running == 0 {
+		delete(d.lanes, name)
+	}
+}
+
+// finish puts an item back into the queue, or forgets it.
+func (d *Dispatcher) finish(it *item, again time.Time) {
+	it.working = false
+	if it.again && (again.IsZero() || it.at.Before(again)) {
+		again = it.at
+	}
+	it.again = false
+	if again.IsZero() {
+		delete(d.items, it.key)
+		return
+	}
+	it.at = again
+	heap.Push(&d.queue, it)
+	d.nudge()
+}
+
+func (d *Dispatcher) ended() {
+	d.active--
+	d.nudge()
+	if d.active == 0 {
+		d.idle.Broadcast()
+	}
+}
+
+// timers is a heap of items by time.
+type timers []*item
+
+func (t timers) Len() int           { return len(t) }
+func (t timers) Less(i, j int) bool { return t[i].at.Before(t[j].at) }
+
+func (t timers) Swap(i, j int) {
+	t[i], t[j] = t[j], t[i]
+	t[i].index, t[j].index = i, j
+}
+
+// Push implements heap.Interface.
+func (t *timers) Push(x any) {
+	it := x.(*item)
+	it.index = len(*t)
+	*t = append(*t, it)
+}
+
+// Pop implements heap.Interface.
+func (t *timers) Pop() any {
+	old := *t
+	it := old[len(old)-1]
+	old[len(old)-1] = nil
+	*t = old[:len(old)-1]
+	it.index = -1
+	return it
+}
