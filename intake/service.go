@@ -480,7 +480,7 @@ func (s *Service) List(ctx context.Context, tenant string, raw []byte) (api.Page
 	}
 	limit = min(limit, MaxList)
 	now := s.cfg.Now()
-	var found []Answer
+	var found []api.Answer
 	err := s.cfg.States.Scan(ctx, tenant, func(st operation.State) error {
 		if st.OperationID <= req.Cursor || !matches(req, st, now) {
 			return nil

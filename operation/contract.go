@@ -2,6 +2,7 @@ package operation
 
 import (
 	"math"
+	"strings"
 	"time"
 
 	"github.com/opledger/opledger/events"
@@ -237,4 +238,11 @@ type Look struct {
 	Result            []byte
 	AttemptID         string
 	ProviderRequestID string
+}
+
+// Label returns the label that an operation's object carries at its provider,
+// derived from the operation's key: one token without punctuation, so that an
+// index does not split it.
+func Label(idempotencyKey string) string {
+	return "opl" + strings.ReplaceAll(idempotencyKey, "-", "")
 }
