@@ -1,0 +1,248 @@
+// Package natsapi carries intake over NATS: a request/reply service that tools
+// can discover, and the durable inbox of each tenant. It decides nothing.
+//
+// The tenant is a token of the subject, and the server's permissions decide who
+// may publish there; what a request says about itself is never believed (I15).
+package natsapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/opledger/opledger/api"
+	"github.com/opledger/opledger/events"
+)
+
+// Service answers the verbs; intake.Service implements it.
+type Service interface {
+	Submit(ctx context.Context, tenant string, raw []byte) (api.Answer, *api.Problem)
+	Get(ctx context.Context, tenant string, raw []byte) (api.Answer, *api.Problem)
+	Wait(ctx context.Context, tenant string, raw []byte) (api.Answer, *api.Problem)
+	List(ctx context.Context, tenant string, raw []byte) (api.Page, *api.Problem)
+	Evidence(ctx context.Context, tenant string, raw []byte) (api.Answer, *api.Problem)
+	Approve(ctx context.Context, tenant string, raw []byte) (api.Answer, *api.Problem)
+	Decide(ctx context.Context, tenant string, raw []byte) (api.Answer, *api.Problem)
+	Cancel(ctx context.Context, tenant string, raw []byte) (api.Answer, *api.Problem)
+}
+
+// Bounds of the service.
+const (
+	// MaxRequests is how many requests are answered at once; more wait.
+	MaxRequests = 256
+	// MaxWaiters is how many wait requests are open at once; more are told
+	// that the ledger is not available.
+	MaxWaiters = 10_000
+	// requestTimeout bounds one request, wait requests apart.
+	requestTimeout = 15 * time.Second
+	// waitTimeout is a little more than the longest wait.
+	waitTimeout = 65 * time.Second
+)
+
+// Content types of the answers.
+const (
+	ContentTypeJSON    = "application/json"
+	ContentTypeProblem = "application/problem+json"
+)
+
+// Config is what a Server needs.
+type Config struct {
+	Conn     *nats.Conn
+	Subjects events.Subjects
+	Service  Service
+	// Version is the version of the program, as semver.
+	Version string
+	// Stats is shown as the data of the service's STATS; it may be nil.
+	Stats  func() any
+	Logger *slog.Logger
+}
+
+// Server is the running service.
+type Server struct {
+	cfg     Config
+	svc     micro.Service
+	ctx     context.Context //nolint:containedctx // the life of all requests, ended by Stop
+	cancel  context.CancelFunc
+	slots   chan struct{}
+	waiters chan struct{}
+	wg      sync.WaitGroup
+}
+
+// Start registers the service and answers until Stop.
+func Start(ctx context.Context, cfg Config) (*Server, error) {
+	if cfg.Conn == nil || cfg.Service == nil || cfg.Version == "" {
+		return nil, errors.New("natsapi: connection, service and version are required")
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{
+		cfg: cfg, slots: make(chan struct{}, MaxRequests), waiters: make(chan struct{}, MaxWaiters),
+	}
+	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	mc := micro.Config{
+		Name: "opledger", Version: cfg.Version, Description: "event-sourced ledger of outside operations",
+		ErrorHandler: func(_ micro.Service, e *micro.NATSError) {
+			cfg.Logger.LogAttrs(s.ctx, slog.LevelError, "service error", slog.String("subject", e.Subject), slog.String("err", e.Description))
+		},
+	}
+	if cfg.Stats != nil {
+		mc.StatsHandler = func(*micro.Endpoint) any { return cfg.Stats() }
+	}
+	svc, err := micro.AddService(cfg.Conn, mc)
+	if err != nil {
+		return nil, fmt.Errorf("natsapi: add service: %w", err)
+	}
+	s.svc = svc
+	for _, verb := range api.Verbs() {
+		handler := micro.HandlerFunc(func(r micro.Request) { s.accept(verb, r) })
+		err := svc.AddEndpoint(verb, handler, micro.WithEndpointSubject(cfg.Subjects.API("*", verb)),
+			micro.WithEndpointMetadata(map[string]string{"content-type": ContentTypeJSON, "verb": verb}))
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("natsapi: add endpoint %s: %w", verb, err), svc.Stop())
+		}
+	}
+	return s, nil
+}
+
+// Stop takes no more requests, lets those under way answer, and returns.
+func (s *Server) Stop() error {
+	err := s.svc.Stop()
+	s.cancel()
+	s.wg.Wait()
+	return err
+}
+
+func (s *Server) accept(verb string, r micro.Request) {
+	slots, timeout := s.slots, requestTimeout
+	if verb == api.VerbWait {
+		slots, timeout = s.waiters, waitTimeout
+		select {
+		case slots <- struct{}{}:
+		default:
+			s.refuse(r, api.NewProblem(api.ProblemUnavailable, "too many wait requests; ask with get"))
+			return
+		}
+	} else {
+		slots <- struct{}{} // backpressure: the subscription's buffer fills
+	}
+	s.wg.Add(1)
+	go func() {
+		defer func() { <-slots; s.wg.Done() }()
+		ctx, cancel := context.WithTimeout(s.ctx, timeout)
+		defer cancel()
+		s.handle(ctx, verb, r)
+	}()
+}
+
+func (s *Server) handle(ctx context.Context, verb string, r micro.Request) {
+	tenant := tenantOf(s.cfg.Subjects, r.Subject(), verb)
+	var answer any
+	var p *api.Problem
+	switch verb {
+	case api.VerbSubmit:
+		answer, p = s.cfg.Service.Submit(ctx, tenant, r.Data())
+	case api.VerbGet:
+		answer, p = s.cfg.Service.Get(ctx, tenant, r.Data())
+	case api.VerbWait:
+		answer, p = s.cfg.Service.Wait(ctx, tenant, r.Data())
+	case api.VerbList:
+		answer, p = s.cfg.Service.List(ctx, tenant, r.Data())
+	case api.VerbEvidence:
+		answer, p = s.cfg.Service.Evidence(ctx, tenant, r.Data())
+	case api.VerbApprove:
+		answer, p = s.cfg.Service.Approve(ctx, tenant, r.Data())
+	case api.VerbDecide:
+		answer, p = s.cfg.Service.Decide(ctx, tenant, r.Data())
+	case api.VerbCancel:
+		answer, p = s.cfg.Service.Cancel(ctx, tenant, r.Data())
+	}
+	if p != nil {
+		s.refuse(r, p)
+		return
+	}
+	body, err := json.Marshal(answer)
+	if err != nil {
+		s.refuse(r, api.NewProblem(api.ProblemUnavailable, "the answer could not be encoded"))
+		return
+	}
+	if err := r.Respond(body, micro.WithHeaders(micro.Headers{"Content-Type": {ContentTypeJSON}})); err != nil {
+		s.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "answer not sent", slog.String("verb", verb), slog.Any("err", err))
+	}
+}
+
+// tenantOf returns the tenant token of a request's subject, or "" if the
+// subject is not one of the verb's.
+func tenantOf(subjects events.Subjects, subject, verb string) string {
+	before, after, _ := strings.Cut(subjects.API("*", verb), "*")
+	tenant, ok := strings.CutPrefix(subject, before)
+	if !ok {
+		return ""
+	}
+	tenant, ok = strings.CutSuffix(tenant, after)
+	if !ok {
+		return ""
+	}
+	return tenant
+}
+
+func (s *Server) refuse(r micro.Request, p *api.Problem) {
+	body, err := json.Marshal(p)
+	if err != nil {
+		body = nil
+	}
+	err = r.Error(strconv.Itoa(p.Status), p.Title, body, micro.WithHeaders(micro.Headers{"Content-Type": {ContentTypeProblem}}))
+	if err != nil {
+		s.cfg.Logger.LogAttrs(s.ctx, slog.LevelWarn, "problem not sent", slog.Any("err", err))
+	}
+}
+
+// Refused is what is published on the refused subject for an inbox message that
+// can't be accepted: the problem, and the digest of the bytes that were
+// received, so that the sender finds his message again. It holds no arguments.
+type Refused struct {
+	*api.Problem
+	Tenant        string    `json:"tenant"`
+	RequestDigest string    `json:"request_digest"`
+	ReceivedAt    time.Time `json:"received_at"`
+	InboxSeq      uint64    `json:"inbox_seq,omitempty"`
+}
+
+// Publisher publishes what the inbox could not accept and waits until it is
+// stored.
+type Publisher interface {
+	Refuse(ctx context.Context, tenant string, body []byte) error
+}
+
+// Inbox handles one message of a tenant's durable inbox: it is submitted like
+// any request; what can't be accepted goes to the refused subject. An error
+// means that the message must be delivered again.
+func Inbox(ctx context.Context, svc Service, pub Publisher, tenant string, data []byte, seq uint64, stamp time.Time) error {
+	_, p := svc.Submit(ctx, tenant, data)
+	if p == nil {
+		return nil
+	}
+	if p.Code == api.ProblemUnavailable {
+		return p
+	}
+	sum := sha256.Sum256(data)
+	body, err := json.Marshal(Refused{
+		Problem: p, Tenant: tenant, RequestDigest: "sha256:" + hex.EncodeToString(sum[:]),
+		ReceivedAt: stamp.UTC(), InboxSeq: seq,
+	})
+	if err != nil {
+		return fmt.Errorf("natsapi: encode refusal: %w", err)
+	}
+	return pub.Refuse(ctx, tenant, body)
+}
