@@ -1,0 +1,122 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/opledger/opledger/internal/config"
+	"github.com/opledger/opledger/internal/node"
+)
+
+func newServe() *cobra.Command {
+	var path, url string
+	var roles []string
+	var jsonReady bool
+	cmd := &cobra.Command{
+		Use: "serve", Short: "Run the ledger: all roles with an embedded server, or some of them", Args: cobra.NoArgs,
+		Long: `Run the ledger. Without nats.url (or --nats-url) the NATS server runs inside this
+process and keeps its files under nats.store_dir, flushed before every
+acknowledgement. Roles: ` + strings.Join(node.Roles(), ", ") + `.
+
+SIGTERM stops it gracefully: no new attempts, those under way may end within
+executor.drain, and what is not known then is recorded as unknown. It may be
+killed at any moment: nothing that was acknowledged is lost.`,
+		Example: "  opledger serve --config deploy/opledger.yaml\n  opledger serve --config opledger.yaml --nats-url nats://10.0.0.5:4222 --role executor",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := loadConfig(path)
+			if err != nil {
+				return err
+			}
+			if url != "" {
+				cfg.NATS.URL = url
+				if err := cfg.Check(); err != nil {
+					return err
+				}
+			}
+			for _, r := range roles {
+				if !slices.Contains(node.Roles(), r) {
+					return usage("--role must be one of %s, not %q", strings.Join(node.Roles(), ", "), r)
+				}
+			}
+			log, err := logger(cfg, cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			n, err := node.Start(cmd.Context(), node.Options{Config: cfg, Roles: roles, Version: version, Logger: log})
+			if err != nil {
+				return err
+			}
+			if err := announce(cmd.OutOrStdout(), n, jsonReady); err != nil {
+				return err
+			}
+			return n.Wait(cmd.Context())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&path, "config", "", "configuration file (OPLEDGER_CONFIG)")
+	f.StringVar(&url, "nats-url", "", "use this server instead of an embedded one")
+	f.StringSliceVar(&roles, "role", nil, "play only these roles (default: all)")
+	f.BoolVar(&jsonReady, "json", false, "print where it listens as one JSON line when it is ready")
+	return cmd
+}
+
+func announce(w io.Writer, n *node.Node, asJSON bool) error {
+	if asJSON {
+		return printJSON(w, ready{NATS: n.URL(), HTTP: n.HTTP()}, true)
+	}
+	_, err := fmt.Fprintf(w, "ledger %s is ready; NATS %s; metrics and health %s\n", n.Ledger(), cmp.Or(n.URL(), "in-process only"), cmp.Or(n.HTTP(), "off"))
+	return err
+}
+
+func loadConfig(path string) (*config.Config, error) {
+	path = cmp.Or(path, os.Getenv("OPLEDGER_CONFIG"))
+	if path == "" {
+		return nil, usage("--config is required; deploy/opledger.yaml is a working example")
+	}
+	cfg, err := config.Load(path)
+	if err != nil {
+		return nil, &codeError{code: exitUsage, err: err}
+	}
+	return cfg, nil
+}
+
+func logger(cfg *config.Config, w io.Writer) (*slog.Logger, error) {
+	level, err := cfg.LogLevel()
+	if err != nil {
+		return nil, err
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	if cfg.Log.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, opts)), nil
+	}
+	return slog.New(slog.NewTextHandler(w, opts)), nil
+}
+
+func newConfig() *cobra.Command {
+	cmd := &cobra.Command{Use: "config", Short: "Work with the configuration file"}
+	var path string
+	check := &cobra.Command{
+		Use: "check", Short: "Check a configuration, its contracts and its secrets", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := loadConfig(path)
+			if err != nil {
+				return err
+			}
+			report, err := node.CheckConfig(cfg)
+			for _, line := range report {
+				fmt.Fprintln(cmd.OutOrStdout(), line)
+			}
+			return err
+		},
+	}
+	check.Flags().StringVar(&path, "config", "", "configuration file (OPLEDGER_CONFIG)")
+	cmd.AddCommand(check)
+	return cmd
+}
