@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/opledger/opledger/events"
+	"github.com/opledger/opledger/internal/natsjournal"
+	"github.com/opledger/opledger/internal/node"
+	"github.com/opledger/opledger/projections"
+)
+
+// logFlags are those of the commands that read the log itself. They need the
+// ledger's own credentials, and so the configuration file.
+type logFlags struct{ config, url string }
+
+func (l *logFlags) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&l.config, "config", "", "configuration file with the ledger's own credentials (OPLEDGER_CONFIG)")
+	cmd.Flags().StringVar(&l.url, "nats-url", "", "where the server listens, if the configuration does not say")
+}
+
+func (l *logFlags) open(cmd *cobra.Command) (*node.Log, error) {
+	cfg, err := loadConfig(l.config)
+	if err != nil {
+		return nil, err
+	}
+	log, err := logger(cfg, cmd.ErrOrStderr())
+	if err != nil {
+		return nil, err
+	}
+	return node.OpenLog(cmd.Context(), cfg, l.url, log)
+}
+
+func newEvents() *cobra.Command {
+	var l logFlags
+	var o natsjournal.ReplayOptions
+	var kinds []string
+	var since time.Duration
+	var until string
+	cmd := &cobra.Command{
+		Use: "events", Short: "Replay the log as jsonl, one stored event per line, and follow it", Args: cobra.NoArgs,
+		Long: `Replay the log. Each line is an event exactly as it is stored (a CloudEvent), so
+an export can be verified: "prev" is the SHA-256 of the line before it in the same
+operation.`,
+		Example: "  opledger events --config opledger.yaml --tenant acme --kind OutcomeUnknown --follow",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, k := range kinds {
+				if !slices.Contains(events.Kinds(), events.Kind(k)) {
+					return usage("--kind %q is not one of %v", k, events.Kinds())
+				}
+			}
+			var end time.Time
+			if until != "" {
+				t, err := time.Parse(time.RFC3339, until)
+				if err != nil {
+					return usage("--until must be like 2026-11-30T12:00:00Z")
+				}
+				end = t
+			}
+			if o.Operation != "" && o.Tenant == "" {
+				return usage("--operation needs --tenant")
+			}
+			if since > 0 {
+				o.Since = time.Now().Add(-since)
+			}
+			log, err := l.open(cmd)
+			if err != nil {
+				return err
+			}
+			defer log.Close()
+			err = log.Journal.Replay(cmd.Context(), o, func(r events.Record) error {
+				if !end.IsZero() && r.Stamp.After(end) {
+					return errEnough
+				}
+				return printEvent(cmd.OutOrStdout(), cmd.ErrOrStderr(), r, kinds)
+			})
+			if errors.Is(err, errEnough) || (o.Follow && errors.Is(err, context.Canceled)) {
+				return nil
+			}
+			return err
+		},
+	}
+	l.flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&o.Tenant, "tenant", "", "only this tenant")
+	f.StringVar(&o.Operation, "operation", "", "only this operation")
+	f.StringSliceVar(&kinds, "kind", nil, "only these kinds")
+	f.Uint64Var(&o.FromSeq, "from-seq", 0, "begin with this sequence number")
+	f.DurationVar(&since, "since", 0, "begin so long ago, such as 2h")
+	f.StringVar(&until, "until", "", "end at this time, such as 2026-11-30T12:00:00Z")
+	f.BoolVar(&o.Follow, "follow", false, "go on with what comes")
+	return cmd
+}
+
+var errEnough = errors.New("enough")
+
+func printEvent(out, errOut io.Writer, r events.Record, kinds []string) error {
+	if r.Err != nil {
+		_, err := fmt.Fprintf(errOut, "opledger: message %d is not an event: %v\n", r.Seq, r.Err)
+		return err
+	}
+	if len(kinds) > 0 && !slices.Contains(kinds, string(r.Data.Kind())) {
+		return nil
+	}
+	_, err := fmt.Fprintf(out, "%s\n", r.Body)
+	return err
+}
+
+// progress shows a bar on a terminal, and nothing elsewhere.
+func progress(cmd *cobra.Command, what string) (func(done, total uint64), func()) {
+	f, ok := cmd.ErrOrStderr().(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) { //nolint:gosec // a descriptor fits
+		return func(uint64, uint64) {}, func() {}
+	}
+	bar := progressbar.NewOptions64(-1, progressbar.OptionSetDescription(what), progressbar.OptionSetWriter(f),
+		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionShowCount(), progressbar.OptionClearOnFinish())
+	return func(done, total uint64) {
+		bar.ChangeMax64(int64(total)) //nolint:gosec // a count of messages
+		_ = bar.Set64(int64(done))    //nolint:gosec // a count of messages
+	}, func() { _ = bar.Finish() }
+}
+
+func newRebuild() *cobra.Command {
+	var l logFlags
+	var t target
+	cmd := &cobra.Command{
+		Use: "rebuild", Short: "Make the projection anew from the log, also while the ledger runs", Args: cobra.NoArgs,
+		Long: `Make the projection anew: fold every operation up to a marker that is appended for
+it, and write what differs by compare-and-swap, never an older version over a
+newer one. Nothing else needs to stop.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := t.checkOutput(); err != nil {
+				return err
+			}
+			log, err := l.open(cmd)
+			if err != nil {
+				return err
+			}
+			defer log.Close()
+			show, done := progress(cmd, "rebuild")
+			r, err := log.Projector.Rebuild(cmd.Context(), show)
+			done()
+			if err != nil {
+				return err
+			}
+			if t.output != "table" {
+				return printJSON(cmd.OutOrStdout(), r, t.output == "jsonl")
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(),
+				"%d operations from %d messages in %.1f s: %d written, %d equal, %d newer already, %d removed\n",
+				r.Operations, r.Events, r.Seconds, r.Written, r.Equal, r.Newer, r.Removed)
+			return err
+		},
+	}
+	l.flags(cmd)
+	t.outputFlag(cmd)
+	return cmd
+}
+
+func newVerify() *cobra.Command {
+	var l logFlags
+	var t target
+	cmd := &cobra.Command{
+		Use: "verify", Short: "Check the log and the projection: chains, gaps, projection = fold(log)", Args: cobra.NoArgs,
+		Long: `Check that nothing is missing from the log (first sequence 1, nothing deleted),
+that versions have no gap and hash chains hold, and that every entry of the
+projection is byte for byte the fold of its operation. Exit code 1 if not.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := t.checkOutput(); err != nil {
+				return err
+			}
+			log, err := l.open(cmd)
+			if err != nil {
+				return err
+			}
+			defer log.Close()
+			show, done := progress(cmd, "verify")
+			r, err := log.Projector.Verify(cmd.Context(), show)
+			done()
+			if err != nil {
+				return err
+			}
+			return printVerify(cmd, t.output, r)
+		},
+	}
+	l.flags(cmd)
+	t.outputFlag(cmd)
+	return cmd
+}
+
+func printVerify(cmd *cobra.Command, output string, r projections.VerifyReport) error {
+	if output != "table" {
+		if err := printJSON(cmd.OutOrStdout(), r, output == "jsonl"); err != nil {
+			return err
+		}
+	} else {
+		for _, p := range r.Problems {
+			fmt.Fprintln(cmd.OutOrStdout(), strings.TrimSpace(fmt.Sprintf("%s: %s %s %s", p.Kind, p.Tenant, p.Operation, p.Detail)))
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "%d operations, %d messages: %d problem(s)\n", r.Operations, r.Events, r.Total)
+	}
+	if r.Total > 0 {
+		return &codeError{code: exitError, err: fmt.Errorf("%d problem(s) found", r.Total)}
+	}
+	return nil
+}

@@ -1,0 +1,78 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+)
+
+// clock is contract time: the clock of the log's server, carried on by the
+// monotonic clock of this process. Steps of the wall clock don't move it.
+type clock struct {
+	base   time.Time // with its monotonic reading
+	offset atomic.Int64
+	source serverTime
+	log    *slog.Logger
+}
+
+// serverTime asks the log's server for its time.
+type serverTime interface {
+	Time(ctx context.Context) (time.Time, error)
+}
+
+const (
+	clockEvery   = time.Minute
+	clockTimeout = 5 * time.Second
+	// clockJump is the change of the offset that is worth a warning.
+	clockJump = 200 * time.Millisecond
+)
+
+func newClock(ctx context.Context, source serverTime, log *slog.Logger) (*clock, error) {
+	c := &clock{base: time.Now(), source: source, log: log}
+	if err := c.sync(ctx); err != nil {
+		return nil, fmt.Errorf("node: read the log's clock: %w", err)
+	}
+	return c, nil
+}
+
+// Now returns contract time.
+func (c *clock) Now() time.Time {
+	return c.base.Add(time.Since(c.base) + time.Duration(c.offset.Load()))
+}
+
+// sync measures the offset: the server read its clock at some moment between
+// asking and answering, so half of that time is the error.
+func (c *clock) sync(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
+	defer cancel()
+	began := time.Since(c.base)
+	there, err := c.source.Time(ctx)
+	if err != nil {
+		return err
+	}
+	middle := (began + time.Since(c.base)) / 2
+	offset := there.Round(0).Sub(c.base.Round(0).Add(middle))
+	if old := time.Duration(c.offset.Swap(int64(offset))); (offset - old).Abs() > clockJump {
+		c.log.LogAttrs(ctx, slog.LevelWarn, "the log's clock differs from this machine's",
+			slog.Duration("offset", offset), slog.Duration("before", old))
+	}
+	return nil
+}
+
+// run keeps the clock in step until ctx ends.
+func (c *clock) run(ctx context.Context) error {
+	tick := time.NewTicker(clockEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if err := c.sync(ctx); err != nil && ctx.Err() == nil {
+			c.log.LogAttrs(ctx, slog.LevelWarn, "the log's clock could not be read", slog.Any("err", err))
+		}
+	}
+}

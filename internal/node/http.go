@@ -1,0 +1,113 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/opledger/opledger/internal/metrics"
+)
+
+// httpServer serves metrics and health.
+type httpServer struct {
+	srv *http.Server
+	url string
+	end chan error
+}
+
+const (
+	httpTimeout   = 10 * time.Second
+	scrapeTimeout = 2 * time.Second
+)
+
+func (n *Node) serveHTTP(ctx context.Context) error {
+	if n.cfg.HTTP.Listen == "none" {
+		return nil
+	}
+	n.metrics.Watch(n.snapshot)
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(n.metrics.Registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), scrapeTimeout)
+		defer cancel()
+		if err := n.Ready(ctx); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ready")
+	})
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", n.cfg.HTTP.Listen)
+	if err != nil {
+		return fmt.Errorf("node: http.listen: %w", err)
+	}
+	h := &httpServer{
+		srv: &http.Server{
+			Handler: mux, ReadHeaderTimeout: httpTimeout, ReadTimeout: httpTimeout,
+			WriteTimeout: httpTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		},
+		url: "http://" + ln.Addr().String(), end: make(chan error, 1),
+	}
+	go func() { h.end <- h.srv.Serve(ln) }()
+	n.http = h
+	return nil
+}
+
+func (h *httpServer) stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := h.srv.Shutdown(ctx); err != nil {
+		return errors.Join(err, h.srv.Close())
+	}
+	if err := <-h.end; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// snapshot is what the gauges show.
+func (n *Node) snapshot() metrics.Snapshot {
+	s := metrics.Snapshot{Reviews: make(map[string]int), Waiting: make(map[string]int), ProjectionLag: -1}
+	counts := n.index.Counts()
+	for _, g := range counts.Groups {
+		s.Open = append(s.Open, metrics.Group{
+			Provider: g.Provider, Status: string(g.Status), Count: g.Count, Oldest: g.Oldest,
+		})
+	}
+	s.Reviews, s.OldestReview, s.Undetermined = counts.Reviews, counts.OldestReview, counts.Undetermined
+	if n.executors != nil {
+		s.Waiting[RoleExecutor] = n.executors.Waiting()
+	}
+	if n.looks != nil {
+		s.Waiting[RoleReconciler] = n.looks.Waiting()
+	}
+	ctx, cancel := context.WithTimeout(n.last.ctx, scrapeTimeout)
+	defer cancel()
+	if n.plays(RoleProjector) {
+		if lag, err := n.projector.Lag(ctx); err == nil {
+			s.ProjectionLag = int64(lag) //nolint:gosec // a lag is far from the limit
+		}
+	}
+	consumers := map[string]bool{n.cfg.Executor.Consumer: n.plays(RoleExecutor), RoleReconciler: n.plays(RoleReconciler)}
+	for name, mine := range consumers {
+		if !mine {
+			continue
+		}
+		if l, err := n.journal.Lag(ctx, name); err == nil {
+			s.Lags = append(s.Lags, metrics.Lag{Consumer: name, Pending: l.Pending, AckPending: l.AckPending, Redelivered: l.Redelivered})
+		}
+	}
+	if n.plays(RoleAPI) {
+		for _, t := range n.cfg.Tenants {
+			if l, err := n.journal.InboxLag(ctx, t.ID); err == nil {
+				s.Lags = append(s.Lags, metrics.Lag{Consumer: "inbox_" + t.ID, Pending: l.Pending, AckPending: l.AckPending, Redelivered: l.Redelivered})
+			}
+		}
+	}
+	return s
+}

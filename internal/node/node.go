@@ -1,0 +1,551 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/opledger/opledger/events"
+	"github.com/opledger/opledger/executor"
+	"github.com/opledger/opledger/intake"
+	"github.com/opledger/opledger/internal/config"
+	"github.com/opledger/opledger/internal/dispatch"
+	"github.com/opledger/opledger/internal/metrics"
+	"github.com/opledger/opledger/internal/natsapi"
+	"github.com/opledger/opledger/internal/natsjournal"
+	"github.com/opledger/opledger/internal/writer"
+	"github.com/opledger/opledger/operation"
+	"github.com/opledger/opledger/projections"
+	"github.com/opledger/opledger/providers"
+	"github.com/opledger/opledger/reconciler"
+)
+
+// The roles of a process.
+const (
+	RoleAPI        = "api"
+	RoleProjector  = "projector"
+	RoleExecutor   = "executor"
+	RoleReconciler = "reconciler"
+)
+
+// Roles lists every role.
+func Roles() []string { return []string{RoleAPI, RoleProjector, RoleExecutor, RoleReconciler} }
+
+// Options is what a node is started with.
+type Options struct {
+	Config *config.Config
+	// Roles to play; empty means all.
+	Roles   []string
+	Version string
+	Logger  *slog.Logger
+}
+
+// Node is a running process of the ledger.
+type Node struct {
+	opts    Options
+	cfg     *config.Config
+	log     *slog.Logger
+	server  *embedded
+	conn    *nats.Conn
+	journal *natsjournal.Journal
+	worker  string
+
+	store     *projections.Store
+	index     *projections.Index
+	projector *projections.Projector
+	contracts *projections.Contracts
+	registry  *providers.Registry
+	catalogue *catalogue
+	clock     *clock
+	metrics   *metrics.Metrics
+	writer    *writer.Writer
+	api       *natsapi.Server
+	http      *httpServer
+	executors *dispatch.Dispatcher
+	looks     *dispatch.Dispatcher
+
+	// failed gets the first error of a part that must not end.
+	failed chan error
+	// first ends before work, and work before last: what takes work in, what
+	// works, and what the work needs.
+	first, work, last stage
+}
+
+// stage is a group of goroutines that are stopped together.
+type stage struct {
+	ctx    context.Context //nolint:containedctx // the life of the stage's goroutines
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+func newStage(ctx context.Context) (st stage) {
+	st.ctx, st.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	return st
+}
+
+func (st *stage) stop() {
+	st.cancel()
+	st.wg.Wait()
+}
+
+// Start starts a node and returns when it is ready to work. ctx bounds the
+// start only; Stop or Wait ends the node.
+func Start(ctx context.Context, opts Options) (*Node, error) {
+	if len(opts.Roles) == 0 {
+		opts.Roles = Roles()
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	n := &Node{
+		opts: opts, cfg: opts.Config, log: opts.Logger, failed: make(chan error, 1),
+		metrics: metrics.New(opts.Version),
+	}
+	n.first, n.work, n.last = newStage(ctx), newStage(ctx), newStage(ctx)
+	if err := n.start(ctx); err != nil {
+		return nil, errors.Join(err, n.Stop())
+	}
+	return n, nil
+}
+
+func (n *Node) plays(role string) bool { return slices.Contains(n.opts.Roles, role) }
+
+func (n *Node) start(ctx context.Context) error {
+	if err := n.open(ctx); err != nil {
+		return err
+	}
+	if err := n.parts(ctx); err != nil {
+		return err
+	}
+	if n.plays(RoleProjector) {
+		n.run(&n.last, "projector", n.projector.Run)
+	}
+	n.run(&n.last, "index", n.index.Run)
+	n.run(&n.last, "clock", n.clock.run)
+	if err := n.roles(ctx); err != nil {
+		return err
+	}
+	if err := n.serveHTTP(ctx); err != nil {
+		return err
+	}
+	return n.untilReady(ctx)
+}
+
+// open connects and opens the journal, behind the guard at the start.
+func (n *Node) open(ctx context.Context) error {
+	var err error
+	if n.cfg.NATS.URL == "" {
+		if n.server, err = startEmbedded(n.cfg, n.log); err != nil {
+			return err
+		}
+		n.worker = n.server.identity + "#" + strings.ToLower(rand.Text()[:8])
+	} else {
+		host, _ := os.Hostname()
+		n.worker = cmp.Or(host, "worker") + "-" + strings.ToLower(rand.Text()[:12])
+	}
+	if n.conn, err = connect(n.cfg, n.server, "opledger "+n.worker, n.log); err != nil {
+		return err
+	}
+	js, err := jetstream.New(n.conn)
+	if err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	topology := Topology(n.cfg)
+	report, err := natsjournal.Setup(ctx, js, topology)
+	if err != nil {
+		return err
+	}
+	if len(report.Missing) > 0 {
+		n.log.LogAttrs(ctx, slog.LevelInfo, "created what was missing", slog.Any("streams", report.Missing))
+	}
+	durability := natsjournal.Durability{AcceptWeaker: n.cfg.NATS.AllowWeak}
+	if n.server != nil || n.cfg.NATS.AssertSync {
+		durability.Sync = natsjournal.SyncAlways
+	}
+	warnings, err := natsjournal.Check(ctx, js, n.conn, topology, durability)
+	for _, w := range warnings {
+		n.log.LogAttrs(ctx, slog.LevelWarn, "WEAK SETTING", slog.String("what", w))
+	}
+	if err != nil {
+		return err
+	}
+	n.journal, err = natsjournal.Open(ctx, n.conn, natsjournal.Config{Topology: topology, Logger: n.log})
+	return err
+}
+
+// Topology is the topology that a configuration asks for.
+func Topology(cfg *config.Config) natsjournal.Topology {
+	return natsjournal.Topology{Subjects: cfg.Subjects(), Tenants: cfg.TenantIDs(), Replicas: cfg.NATS.Replicas}
+}
+
+func (n *Node) projectionConfig() projections.Config {
+	return projections.Config{
+		Conn: n.conn, Prefix: n.journal.Names().Prefix, Subjects: n.cfg.Subjects(),
+		Log: n.journal, Streams: n.journal, Logger: n.log,
+	}
+}
+
+// parts makes what every role needs.
+func (n *Node) parts(ctx context.Context) error {
+	var err error
+	pc := n.projectionConfig()
+	if n.store, err = projections.NewStore(pc); err != nil {
+		return err
+	}
+	if n.index, err = projections.NewIndex(pc); err != nil {
+		return err
+	}
+	if n.projector, err = projections.NewProjector(pc); err != nil {
+		return err
+	}
+	if n.contracts, err = projections.NewContracts(pc); err != nil {
+		return err
+	}
+	if n.clock, err = newClock(ctx, n.journal, n.log); err != nil {
+		return err
+	}
+	files, accounts, err := loadProviders(n.cfg)
+	if err != nil {
+		return err
+	}
+	n.registry, err = providers.NewRegistry(files, contractStore{n.contracts}, providers.RegistryOptions{Now: n.clock.Now})
+	if err != nil {
+		return err
+	}
+	n.catalogue = &catalogue{registry: n.registry, contracts: n.contracts, accounts: accounts}
+	if err := n.catalogue.keep(ctx, files); err != nil {
+		return err
+	}
+	n.writer, err = writer.New(writer.Config{
+		Journal: journal{n.journal}, Ledger: n.journal.Ledger(), Now: n.clock.Now, Observe: n.metrics.Appended,
+	})
+	return err
+}
+
+// roles starts what this process does beside serving.
+func (n *Node) roles(ctx context.Context) error {
+	if n.plays(RoleExecutor) {
+		if err := n.startExecutor(); err != nil {
+			return err
+		}
+	}
+	if n.plays(RoleReconciler) {
+		if err := n.startReconciler(); err != nil {
+			return err
+		}
+	}
+	n.index.Listen(n.opened)
+	n.run(&n.first, "sweeper", n.sweep)
+	if n.plays(RoleAPI) {
+		return n.startAPI(ctx)
+	}
+	return nil
+}
+
+func (n *Node) startExecutor() error {
+	x, err := executor.New(executor.Config{
+		Recorder: n.writer, States: n.store, Stamps: n.journal, Adapters: n.registry,
+		Claims: nil, Worker: n.worker, LeaseGrace: n.cfg.Executor.LeaseGrace, ClockError: n.cfg.Executor.ClockError,
+		Width: n.cfg.Executor.Width, Now: n.clock.Now, Random: mathrand.Float64, Logger: n.log,
+		Observe: executor.Observer{
+			Outcome: n.metrics.Outcome, ClaimConflict: n.metrics.ClaimConflict, AppendConflict: n.metrics.Overtaken,
+		},
+	})
+	if err != nil {
+		return err
+	}
+	n.executors, err = dispatch.New(dispatch.Config{Planner: x, Drain: n.cfg.Executor.Drain, Logger: n.log})
+	if err != nil {
+		return err
+	}
+	n.run(&n.work, "executor", n.executors.Run)
+	n.follow(n.cfg.Executor.Consumer, n.executors, wakesExecutor)
+	return nil
+}
+
+func (n *Node) startReconciler() error {
+	predecessors := ""
+	if n.server != nil {
+		predecessors = n.server.identity
+	}
+	r, err := reconciler.New(reconciler.Config{
+		Recorder: n.writer, States: n.store, Adapters: n.registry, Worker: n.worker, Predecessors: predecessors,
+		LeaseGrace: n.cfg.Executor.LeaseGrace, ClockError: n.cfg.Executor.ClockError,
+		Now: n.clock.Now, Random: mathrand.Float64, Logger: n.log,
+		Observe: reconciler.Observer{Looked: n.metrics.Looked, Decided: n.metrics.Decided},
+	})
+	if err != nil {
+		return err
+	}
+	n.looks, err = dispatch.New(dispatch.Config{Planner: r, Drain: n.cfg.Executor.Drain, Logger: n.log})
+	if err != nil {
+		return err
+	}
+	n.run(&n.work, "reconciler", n.looks.Run)
+	n.follow(RoleReconciler, n.looks, wakesReconciler)
+	return nil
+}
+
+// follow lets the events that may give a role something to do wake their
+// operation: hints that name a version. A new consumer begins with new events;
+// what is open already comes from the index.
+func (n *Node) follow(durable string, d *dispatch.Dispatcher, wakes func(events.Record) bool) {
+	n.run(&n.first, "consumer "+durable, func(ctx context.Context) error {
+		return n.journal.Follow(ctx, natsjournal.FollowOptions{Durable: durable}, func(r events.Record) {
+			tenant, op, err := n.cfg.Subjects().ParseOperation(r.Subject)
+			if err != nil {
+				n.log.LogAttrs(ctx, slog.LevelWarn, "event on a strange subject", slog.Uint64("seq", r.Seq))
+				return
+			}
+			if wakes(r) {
+				d.Wake(dispatch.Key{Tenant: tenant, Operation: op}, r.Version)
+			}
+		})
+	})
+}
+
+// wakesExecutor: after these events an attempt may be allowed.
+func wakesExecutor(r events.Record) bool {
+	switch r.Data.(type) {
+	case events.IntentRecorded, events.ApprovalGranted, events.RetryPermitted, events.AttemptNotApplied,
+		events.ReviewUpdated, events.ReviewClosed:
+		return true
+	}
+	return false
+}
+
+// wakesReconciler: after everything else there may be something to find out or
+// to decide, also after a message that could not be read.
+func wakesReconciler(r events.Record) bool {
+	switch r.Data.(type) {
+	case events.IntentRecorded, events.ApprovalGranted, events.RetryPermitted, events.AttemptStarted,
+		events.ResultConfirmed, events.Rejected:
+		return false
+	}
+	return true
+}
+
+// opened is told by the index of every operation that has something to come.
+func (n *Node) opened(o projections.Open) {
+	k := dispatch.Key{Tenant: o.Tenant, Operation: o.OperationID}
+	switch o.NextAction {
+	case events.NextAttempt:
+		if n.executors != nil {
+			n.executors.Schedule(k, o.NextAt)
+		}
+	case events.NextReconcile, events.NextOutcome, events.NextApproval:
+		at := o.NextAt
+		if o.NextAction == events.NextOutcome && n.server != nil && !n.index.Ready() {
+			at = n.clock.Now() // found at the start: its worker may be a dead predecessor
+		}
+		if n.looks != nil && !at.IsZero() {
+			n.looks.Schedule(k, at)
+		}
+	case events.NextDecision, events.NextNone:
+	}
+}
+
+// sweepEvery is how often overdue operations are planned anew, whatever else
+// was missed.
+const sweepEvery = 15 * time.Second
+
+// sweep is the net under everything that wakes operations.
+func (n *Node) sweep(ctx context.Context) error {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		for _, o := range n.index.Due(n.clock.Now().Add(-sweepEvery), nil, sweepLimit) {
+			k := dispatch.Key{Tenant: o.Tenant, Operation: o.OperationID}
+			if n.executors != nil {
+				n.executors.Wake(k, o.Version)
+			}
+			if n.looks != nil {
+				n.looks.Wake(k, o.Version)
+			}
+		}
+	}
+}
+
+const sweepLimit = 10_000
+
+func (n *Node) startAPI(ctx context.Context) error {
+	var tenants []intake.Tenant
+	for _, t := range n.cfg.Tenants {
+		tenants = append(tenants, intake.Tenant{ID: t.ID, ApprovalInSubmit: t.ApprovalInSubmit})
+	}
+	svc, err := intake.New(intake.Config{
+		Recorder: n.writer, States: states{n.store, n.index}, Catalogue: n.catalogue, Ledger: n.journal.Ledger(),
+		Tenants: tenants, Actor: n.worker, Now: n.clock.Now, Random: mathrand.Float64, Observe: n.metrics.Intent, Logger: n.log,
+	})
+	if err != nil {
+		return err
+	}
+	version, _, _ := strings.Cut(n.opts.Version, "+")
+	n.api, err = natsapi.Start(ctx, natsapi.Config{
+		Conn: n.conn, Subjects: n.cfg.Subjects(), Service: svc, Version: cmp.Or(version, "0.0.0"), Stats: n.stats, Logger: n.log,
+	})
+	if err != nil {
+		return err
+	}
+	for _, t := range n.cfg.Tenants {
+		n.run(&n.first, "inbox "+t.ID, func(ctx context.Context) error {
+			return n.journal.Inbox(ctx, t.ID, func(ctx context.Context, m natsjournal.InboxMessage) error {
+				return natsapi.Inbox(ctx, svc, n.journal, m.Tenant, m.Data, m.Seq, m.Stamp)
+			})
+		})
+	}
+	return nil
+}
+
+// stats is shown by the service's STATS verb.
+func (n *Node) stats() any {
+	s := n.snapshot()
+	out := struct {
+		Unknown       int     `json:"unknown"`
+		OldestUnknown float64 `json:"oldest_unknown_seconds"`
+		Reviews       int     `json:"reviews"`
+	}{}
+	for _, g := range s.Open {
+		if g.Status == string(operation.StatusUnknown) {
+			out.Unknown += g.Count
+			out.OldestUnknown = max(out.OldestUnknown, time.Since(g.Oldest).Seconds())
+		}
+	}
+	for _, c := range s.Reviews {
+		out.Reviews += c
+	}
+	return out
+}
+
+// run starts a part that must not end before its stage does.
+func (n *Node) run(st *stage, name string, fn func(context.Context) error) {
+	st.wg.Go(func() {
+		err := fn(st.ctx)
+		if st.ctx.Err() != nil {
+			return
+		}
+		select {
+		case n.failed <- fmt.Errorf("node: %s ended: %w", name, cmp.Or(err, errors.New("no reason given"))):
+		default:
+		}
+	})
+}
+
+const readyTimeout = time.Minute
+
+// untilReady waits until the index has its first picture and the projection has
+// caught up with what was in the log at the start.
+func (n *Node) untilReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	for {
+		if err := n.Ready(ctx); err == nil {
+			return nil
+		} else if ctx.Err() != nil {
+			return fmt.Errorf("node: not ready after %s: %w", readyTimeout, err)
+		}
+		select {
+		case err := <-n.failed:
+			return err
+		case <-ctx.Done():
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// maxReadyLag is how many messages the projection may be behind when the
+// process calls itself ready.
+const maxReadyLag = 1000
+
+// Ready says what keeps this process from working, or nil.
+func (n *Node) Ready(ctx context.Context) error {
+	if !n.conn.IsConnected() {
+		return errors.New("not connected to NATS")
+	}
+	if !n.index.Ready() {
+		return errors.New("the index of open operations is not complete yet")
+	}
+	if !n.plays(RoleProjector) {
+		return nil
+	}
+	lag, err := n.projector.Lag(ctx)
+	if err != nil {
+		return fmt.Errorf("the projection: %w", err)
+	}
+	if lag > maxReadyLag {
+		return fmt.Errorf("the projection is %d messages behind", lag)
+	}
+	return nil
+}
+
+// Wait returns when ctx ends, after stopping the node gracefully, or when a
+// part of it failed.
+func (n *Node) Wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		n.log.LogAttrs(ctx, slog.LevelInfo, "stopping")
+		return n.Stop()
+	case err := <-n.failed:
+		return errors.Join(err, n.Stop())
+	}
+}
+
+// Stop stops the node; see the package's comment for the order.
+func (n *Node) Stop() error {
+	var errs []error
+	if n.api != nil {
+		errs = append(errs, n.api.Stop())
+	}
+	n.first.stop()
+	n.work.stop()
+	n.last.stop()
+	if n.http != nil {
+		errs = append(errs, n.http.stop())
+	}
+	if n.conn != nil {
+		if n.conn.IsConnected() {
+			errs = append(errs, n.conn.FlushTimeout(2*time.Second))
+		}
+		n.conn.Close()
+	}
+	if n.server != nil {
+		errs = append(errs, n.server.stop())
+	}
+	return errors.Join(errs...)
+}
+
+// URL is where the embedded server listens, or the external server's.
+func (n *Node) URL() string {
+	if n.server != nil {
+		return n.server.url
+	}
+	return n.cfg.NATS.URL
+}
+
+// HTTP is where metrics and health are served, or empty.
+func (n *Node) HTTP() string {
+	if n.http == nil {
+		return ""
+	}
+	return n.http.url
+}
+
+// Ledger is the id of the ledger.
+func (n *Node) Ledger() string { return n.journal.Ledger() }

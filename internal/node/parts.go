@@ -1,0 +1,226 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/opledger/opledger/events"
+	"github.com/opledger/opledger/executor"
+	"github.com/opledger/opledger/intake"
+	"github.com/opledger/opledger/internal/config"
+	"github.com/opledger/opledger/internal/natsjournal"
+	"github.com/opledger/opledger/operation"
+	"github.com/opledger/opledger/projections"
+	"github.com/opledger/opledger/providers"
+)
+
+// journal is the journal as the writer knows it: its conflicts are those of the
+// vocabulary.
+type journal struct{ *natsjournal.Journal }
+
+// Append implements writer.Journal.
+func (j journal) Append(ctx context.Context, e events.Event, expected uint64) (events.Record, error) {
+	rec, err := j.Journal.Append(ctx, e, expected)
+	if errors.Is(err, natsjournal.ErrConflict) {
+		return rec, fmt.Errorf("%w: %w", events.ErrConflict, err)
+	}
+	return rec, err
+}
+
+// claims is the claims bucket as the executor knows it.
+type claims struct {
+	*projections.Claims
+	now        func() time.Time
+	clockError time.Duration
+}
+
+// Take implements executor.Claims.
+func (c claims) Take(ctx context.Context, want executor.Claim) (uint64, time.Time, error) {
+	claim := projections.Claim{AttemptID: want.AttemptID, Worker: want.Worker, Until: want.Until}
+	revision, err := c.Claims.TakeOver(ctx, want.Tenant, want.Operation, claim, c.now(), c.clockError, want.Settled)
+	var held *projections.ClaimedError
+	if errors.As(err, &held) {
+		return 0, held.Held.Until, nil
+	}
+	return revision, time.Time{}, err
+}
+
+// states reads the projection, and waits for news from the index.
+type states struct {
+	*projections.Store
+	index *projections.Index
+}
+
+// Subscribe implements intake.States.
+func (s states) Subscribe(tenant, op string) (<-chan operation.State, func()) {
+	return s.index.Subscribe(tenant, op)
+}
+
+// contractStore is the contracts bucket as the registry knows it.
+type contractStore struct{ *projections.Contracts }
+
+// Get implements providers.Store.
+func (c contractStore) Get(ctx context.Context, digest string) ([]byte, error) {
+	body, err := c.Contracts.Get(ctx, digest)
+	if errors.Is(err, projections.ErrNotFound) {
+		return nil, fmt.Errorf("%w: %w", providers.ErrNoContract, err)
+	}
+	return body, err
+}
+
+// catalogue is the registry as intake knows it.
+type catalogue struct {
+	registry  *providers.Registry
+	contracts *projections.Contracts
+	accounts  map[string]map[string]config.Account
+	kept      map[string]bool
+}
+
+// Offer implements intake.Catalogue.
+func (c *catalogue) Offer(_ context.Context, provider, account, action string) (intake.Offer, error) {
+	accounts, ok := c.accounts[provider]
+	if !ok {
+		return intake.Offer{}, intake.ErrNoProvider
+	}
+	file, contract, ref, err := c.registry.Current(provider, action)
+	if err != nil {
+		return intake.Offer{}, fmt.Errorf("%w: %w", intake.ErrNoAction, err)
+	}
+	a, ok := accounts[account]
+	if !ok {
+		return intake.Offer{}, intake.ErrNoAccount
+	}
+	return intake.Offer{
+		Contract: contract, Ref: ref, SchemaVersion: file.APIVersion,
+		Account: events.Account{Name: account, ProviderID: a.ProviderID},
+	}, nil
+}
+
+// Contract implements intake.Catalogue. A decision may be recorded by a process
+// that lacks the contract: then nothing is known of it, which permits nothing.
+func (c *catalogue) Contract(ctx context.Context, intent events.IntentRecorded) (operation.Contract, error) {
+	_, contract, err := c.registry.For(ctx, intent)
+	if errors.Is(err, providers.ErrNotMine) {
+		return operation.Contract{Provider: intent.Provider, Action: intent.Action, Digest: intent.Digest}, nil
+	}
+	return contract, err
+}
+
+// Bind implements intake.Catalogue.
+func (c *catalogue) Bind(ctx context.Context, ref events.ContractRef, provider, action string, args []byte) ([]byte, error) {
+	return c.registry.BindAs(ctx, ref, provider, action, args)
+}
+
+// Keep implements intake.Catalogue: every file in force was stored at the
+// start, before the first intent that could name it.
+func (c *catalogue) Keep(_ context.Context, digest string) error {
+	if !c.kept[digest] {
+		return fmt.Errorf("node: contract %s is not stored", digest)
+	}
+	return nil
+}
+
+// keep stores the revisions in force.
+func (c *catalogue) keep(ctx context.Context, files []providers.Configured) error {
+	c.kept = make(map[string]bool)
+	for _, f := range files {
+		if err := c.contracts.Put(ctx, f.File.Digest(), f.File.Bytes()); err != nil {
+			return fmt.Errorf("node: store contract %s: %w", f.File.Name, err)
+		}
+		c.kept[f.File.Digest()] = true
+	}
+	return nil
+}
+
+// loadProviders reads the contract files and accounts of a configuration.
+func loadProviders(cfg *config.Config) ([]providers.Configured, map[string]map[string]config.Account, error) {
+	var files []providers.Configured
+	accounts := make(map[string]map[string]config.Account)
+	for _, p := range cfg.Providers {
+		file, err := loadContract(cfg, p.Contract)
+		if err != nil {
+			return nil, nil, err
+		}
+		c := providers.Configured{File: file, Accounts: make(map[string]providers.Account)}
+		if accounts[file.Provider] == nil {
+			accounts[file.Provider] = make(map[string]config.Account)
+		}
+		for _, a := range p.Accounts {
+			acc := providers.Account{
+				ProviderID: a.ProviderID, BaseURL: a.BaseURL, AllowLoopback: a.AllowLoopback,
+				Values: a.Values, Secrets: make(map[string]providers.SecretRef),
+			}
+			for name, text := range a.Secrets {
+				if acc.Secrets[name], err = providers.ParseRef(text); err != nil {
+					return nil, nil, err
+				}
+			}
+			c.Accounts[a.ID] = acc
+			accounts[file.Provider][a.ID] = a
+		}
+		files = append(files, c)
+	}
+	return files, accounts, nil
+}
+
+func loadContract(cfg *config.Config, where string) (*providers.File, error) {
+	if name, ok := strings.CutPrefix(where, "builtin:"); ok {
+		return providers.Load(name)
+	}
+	path := cfg.Path(where)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("node: contract: %w", err)
+	}
+	return providers.Parse(path, data)
+}
+
+// CheckConfig checks what the file alone can't show: contracts, accounts and
+// secrets. It returns a line for everything that it looked at.
+func CheckConfig(cfg *config.Config) ([]string, error) {
+	var lines []string
+	var errs []error
+	files, _, err := loadProviders(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := providers.NewRegistry(files, nil, providers.RegistryOptions{}); err != nil {
+		errs = append(errs, err)
+	}
+	for _, f := range files {
+		lines = append(lines, fmt.Sprintf("contract %s: provider %s, revision %d, actions %s, %d account(s)",
+			f.File.Name, f.File.Provider, f.File.Ref().Revision, strings.Join(f.File.Actions(), " "), len(f.Accounts)))
+	}
+	check := func(what, ref string) {
+		if ref == "" {
+			return
+		}
+		if _, err := secret(ref); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", what, err))
+			return
+		}
+		lines = append(lines, what+": found")
+	}
+	check("nats.password", cfg.NATS.Password)
+	for _, t := range cfg.Tenants {
+		for _, u := range t.Users {
+			check("password of user "+u.Name, u.Password)
+		}
+		lines = append(lines, fmt.Sprintf("tenant %s: %d user(s)", t.ID, len(t.Users)))
+	}
+	for _, p := range cfg.Providers {
+		for _, a := range p.Accounts {
+			for name, ref := range a.Secrets {
+				check(fmt.Sprintf("secret %s of account %s (%s)", name, a.ID, p.Contract), ref)
+			}
+		}
+	}
+	if cfg.NATS.AllowWeak {
+		lines = append(lines, "WARNING: nats.allow_weak: acknowledged events can be lost")
+	}
+	return lines, errors.Join(errs...)
+}

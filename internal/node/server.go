@@ -1,0 +1,244 @@
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/opledger/opledger/internal/access"
+	"github.com/opledger/opledger/internal/config"
+	"github.com/opledger/opledger/internal/natsjournal"
+	"github.com/opledger/opledger/providers"
+)
+
+// embedded is the server inside this process.
+type embedded struct {
+	srv  *server.Server
+	lock *natsjournal.DirLock
+	// url is where it listens, empty if it does not.
+	url string
+	// user and password are the ledger's own.
+	user, password string
+	// identity is a name that all runs on this store share.
+	identity string
+}
+
+const serverReady = 30 * time.Second
+
+// startEmbedded starts the server on the store folder, after taking its lock:
+// two servers on one folder would both start, and both acknowledge.
+func startEmbedded(cfg *config.Config, log *slog.Logger) (*embedded, error) {
+	dir := cfg.Path(cfg.NATS.StoreDir)
+	lock, err := natsjournal.Lock(dir)
+	if err != nil {
+		return nil, err
+	}
+	e := &embedded{lock: lock, user: cfg.NATS.User}
+	if err := e.start(cfg, dir, log); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return e, nil
+}
+
+func (e *embedded) start(cfg *config.Config, dir string, log *slog.Logger) error {
+	var err error
+	if e.identity, err = identity(dir); err != nil {
+		return err
+	}
+	if e.password, err = secret(cfg.NATS.Password); err != nil {
+		return fmt.Errorf("node: nats.password: %w", err)
+	}
+	if e.password == "" {
+		e.password = rand.Text()
+	}
+	users, err := serverUsers(cfg, e.user, e.password)
+	if err != nil {
+		return err
+	}
+	opts := &server.Options{
+		ServerName: "opledger-" + e.identity, JetStream: true, StoreDir: filepath.Join(dir, "nats"),
+		SyncAlways: true, JetStreamMaxStore: cfg.NATS.MaxStore, JetStreamMaxMemory: 64 << 20,
+		MaxPayload: 1 << 20, NoSigs: true, NoLog: true, Users: users, DontListen: cfg.NATS.Listen == "none",
+	}
+	if !opts.DontListen {
+		host, port, err := net.SplitHostPort(cfg.NATS.Listen)
+		if err != nil {
+			return fmt.Errorf("node: nats.listen: %w", err)
+		}
+		opts.Host = host
+		if opts.Port, err = strconv.Atoi(port); err != nil {
+			return fmt.Errorf("node: nats.listen: port %q", port)
+		}
+		if opts.Port == 0 {
+			opts.Port = server.RANDOM_PORT
+		}
+	}
+	if e.srv, err = server.NewServer(opts); err != nil {
+		return fmt.Errorf("node: embedded server: %w", err)
+	}
+	e.srv.SetLoggerV2(serverLog{log}, false, false, false)
+	e.srv.Start()
+	if !e.srv.ReadyForConnections(serverReady) {
+		e.srv.Shutdown()
+		return fmt.Errorf("node: embedded server not ready after %s; is %s in use?", serverReady, cfg.NATS.Listen)
+	}
+	if !opts.DontListen {
+		e.url = e.srv.ClientURL()
+	}
+	return nil
+}
+
+func (e *embedded) stop() error {
+	e.srv.Shutdown()
+	e.srv.WaitForShutdown()
+	return e.lock.Close()
+}
+
+// serverUsers turns the table of package access into the server's users.
+func serverUsers(cfg *config.Config, user, password string) ([]*server.User, error) {
+	users := []*server.User{{Username: user, Password: password}}
+	for _, t := range cfg.Tenants {
+		for _, u := range t.Users {
+			p, err := access.For(cfg.Subjects(), t.ID, u.Name, u.Role)
+			if err != nil {
+				return nil, err
+			}
+			pw, err := secret(u.Password)
+			if err != nil {
+				return nil, fmt.Errorf("node: password of user %s: %w", u.Name, err)
+			}
+			users = append(users, &server.User{
+				Username: u.Name, Password: pw,
+				Permissions: &server.Permissions{
+					Publish:   &server.SubjectPermission{Allow: p.Publish},
+					Subscribe: &server.SubjectPermission{Allow: p.Subscribe},
+				},
+			})
+		}
+	}
+	return users, nil
+}
+
+// identity returns a random name kept in the store folder. Together with the
+// folder's lock it tells which attempts belong to earlier, dead runs.
+func identity(dir string) (string, error) {
+	path := filepath.Join(dir, "worker-id")
+	data, err := os.ReadFile(path)
+	if err == nil && len(data) > 0 {
+		return string(data), nil
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("node: %w", err)
+	}
+	id := strings.ToLower(rand.Text()[:12])
+	if err := os.WriteFile(path, []byte(id), 0o600); err != nil {
+		return "", fmt.Errorf("node: %w", err)
+	}
+	return id, nil
+}
+
+// secret resolves a reference; an empty one is an empty secret.
+func secret(ref string) (string, error) {
+	if ref == "" {
+		return "", nil
+	}
+	r, err := providers.ParseRef(ref)
+	if err != nil {
+		return "", err
+	}
+	s, err := r.Resolve()
+	if err != nil {
+		return "", err
+	}
+	return s.Reveal(), nil
+}
+
+// connect returns the ledger's own connection, in-process if the server is.
+func connect(cfg *config.Config, e *embedded, name string, log *slog.Logger) (*nats.Conn, error) {
+	opts := []nats.Option{
+		nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(200 * time.Millisecond),
+		nats.ReconnectBufSize(-1), nats.RetryOnFailedConnect(false), nats.Timeout(5 * time.Second),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				log.LogAttrs(context.Background(), slog.LevelWarn, "disconnected from NATS", slog.Any("err", err))
+			}
+		}),
+		nats.ReconnectHandler(func(*nats.Conn) {
+			log.LogAttrs(context.Background(), slog.LevelInfo, "connected to NATS again")
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			subject := ""
+			if sub != nil {
+				subject = sub.Subject
+			}
+			log.LogAttrs(context.Background(), slog.LevelError, "NATS error", slog.String("subject", subject), slog.Any("err", err))
+		}),
+	}
+	if e != nil {
+		opts = append(opts, nats.InProcessServer(e.srv), nats.UserInfo(e.user, e.password))
+		nc, err := nats.Connect("", opts...)
+		if err != nil {
+			return nil, fmt.Errorf("node: connect to the embedded server: %w", err)
+		}
+		return nc, nil
+	}
+	password, err := secret(cfg.NATS.Password)
+	if err != nil {
+		return nil, fmt.Errorf("node: nats.password: %w", err)
+	}
+	switch {
+	case cfg.NATS.Creds != "":
+		opts = append(opts, nats.UserCredentials(cfg.Path(cfg.NATS.Creds)))
+	case password != "":
+		opts = append(opts, nats.UserInfo(cfg.NATS.User, password))
+	}
+	if cfg.NATS.CAFile != "" {
+		opts = append(opts, nats.RootCAs(cfg.Path(cfg.NATS.CAFile)))
+	}
+	nc, err := nats.Connect(cfg.NATS.URL, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("node: connect to %s: %w", cfg.NATS.URL, err)
+	}
+	return nc, nil
+}
+
+// serverLog passes the server's warnings and errors on; its notices are noise.
+type serverLog struct{ log *slog.Logger }
+
+func (l serverLog) say(level slog.Level, format string, args ...any) {
+	l.log.LogAttrs(context.Background(), level, "nats server", slog.String("text", fmt.Sprintf(format, args...)))
+}
+
+// Noticef implements the server's logger.
+func (l serverLog) Noticef(format string, args ...any) { l.say(slog.LevelDebug, format, args...) }
+
+// Warnf implements the server's logger.
+func (l serverLog) Warnf(format string, args ...any) {
+	if strings.HasPrefix(format, "Plaintext passwords") {
+		return // they are kept by reference and only in memory
+	}
+	l.say(slog.LevelWarn, format, args...)
+}
+
+// Fatalf implements the server's logger.
+func (l serverLog) Fatalf(format string, args ...any) { l.say(slog.LevelError, format, args...) }
+
+// Errorf implements the server's logger.
+func (l serverLog) Errorf(format string, args ...any) { l.say(slog.LevelError, format, args...) }
+
+// Debugf implements the server's logger.
+func (l serverLog) Debugf(string, ...any) {}
+
+// Tracef implements the server's logger.
+func (l serverLog) Tracef(string, ...any) {}
