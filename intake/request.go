@@ -26,6 +26,11 @@ func decode[T any](raw []byte) (T, *api.Problem) {
 	if err := guard(raw); err != nil {
 		return req, api.NewProblem(api.ProblemMalformed, "%v", err)
 	}
+	// What has no canonical form (a lone surrogate) would be changed silently by
+	// every decoder behind this one.
+	if _, err := canonical(raw); err != nil {
+		return req, api.NewProblem(api.ProblemMalformed, "%v", err)
+	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&req); err != nil {

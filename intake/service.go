@@ -55,7 +55,7 @@ type Catalogue interface {
 	Contract(ctx context.Context, intent events.IntentRecorded) (operation.Contract, error)
 	// Bind validates arguments against the schema of the revision with this
 	// digest and fills in its defaults. The error names places, not values.
-	Bind(ctx context.Context, contractDigest, action string, args []byte) ([]byte, error)
+	Bind(ctx context.Context, ref events.ContractRef, provider, action string, args []byte) ([]byte, error)
 	// Keep stores the revision, so that it can be found for ever.
 	Keep(ctx context.Context, contractDigest string) error
 }
@@ -249,7 +249,7 @@ func (s *Service) compare(ctx context.Context, state operation.State, req api.Su
 	again := events.IntentRecorded{
 		Provider: req.Provider, Account: events.Account{Name: req.Account}, Action: req.Action,
 	}
-	bound, err := s.cfg.Catalogue.Bind(ctx, state.Intent.Digest, state.Intent.Action, req.Args)
+	bound, err := s.cfg.Catalogue.Bind(ctx, state.Intent.ContractRef, state.Intent.Provider, state.Intent.Action, req.Args)
 	if err != nil {
 		// Arguments that don't even fit the stored action differ from it.
 		bound = req.Args
@@ -285,7 +285,7 @@ func (s *Service) freeze(ctx context.Context, tenant, id string, req api.SubmitR
 	case err != nil:
 		return none, s.unavailable(ctx, "find the contract", err)
 	}
-	bound, err := s.cfg.Catalogue.Bind(ctx, offer.Ref.Digest, req.Action, req.Args)
+	bound, err := s.cfg.Catalogue.Bind(ctx, offer.Ref, req.Provider, req.Action, req.Args)
 	if err != nil {
 		return none, api.NewProblem(api.ProblemInvalidArgs, "%v", err)
 	}
