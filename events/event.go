@@ -31,6 +31,10 @@ const MaxEventSize = 512 << 10
 // thrown away and made anew on the new state, never re-based.
 var ErrConflict = errors.New("events: another event came first")
 
+// MaxVersion is the largest version, the largest integer that every JSON reader
+// keeps exact.
+const MaxVersion = 1<<53 - 1
+
 // ErrMalformed is returned for bytes that are not an event of format v1.
 var ErrMalformed = errors.New("events: malformed event")
 
@@ -185,8 +189,8 @@ func (e Event) check() error {
 		return fmt.Errorf("%w: no data", ErrMalformed)
 	case e.ID == "" || len(e.ID) > MaxIDLength:
 		return fmt.Errorf("%w: id %q", ErrMalformed, clip(e.ID, 64))
-	case e.Version == 0:
-		return fmt.Errorf("%w: version 0", ErrMalformed)
+	case e.Version == 0 || e.Version > MaxVersion:
+		return fmt.Errorf("%w: version %d", ErrMalformed, e.Version)
 	}
 	if err := CheckID("tenant", e.Tenant); err != nil {
 		return fmt.Errorf("%w: %w", ErrMalformed, err)

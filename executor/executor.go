@@ -42,10 +42,21 @@ type States interface {
 // Claims are the exclusive rights to try the next attempt. They make contention
 // cheap; what makes it safe is the log.
 type Claims interface {
-	// Take wins the claim or returns when the holder's lease ends. The error
-	// is for everything else.
-	Take(ctx context.Context, tenant, operation, attempt, worker string, until time.Time) (revision uint64, held time.Time, err error)
+	// Take wins the claim or returns when the holder's lease ends. A claim of
+	// an attempt that is settled holds nobody up. The error is for everything
+	// else.
+	Take(ctx context.Context, c Claim) (revision uint64, held time.Time, err error)
 	Release(ctx context.Context, tenant, operation string, revision uint64) error
+}
+
+// Claim is what an executor asks for.
+type Claim struct {
+	Tenant, Operation string
+	AttemptID, Worker string
+	// Until is when the lease would end.
+	Until time.Time
+	// Settled tells whether the outcome of an attempt is recorded.
+	Settled func(attemptID string) bool
 }
 
 // Stamps reads the log's own time stamp of a stored event.
@@ -147,19 +158,19 @@ func (x *Executor) Plan(ctx context.Context, k dispatch.Key, min uint64) (dispat
 	}
 	a, c, err := x.cfg.Adapters.For(ctx, s.Intent)
 	if errors.Is(err, providers.ErrNotMine) {
-		return dispatch.Plan{Again: x.cfg.Now().Add(time.Minute)}, nil
+		return dispatch.Plan{Again: dispatch.Again{At: x.cfg.Now().Add(time.Minute)}}, nil
 	}
 	if err != nil {
 		return dispatch.Plan{}, fmt.Errorf("executor: adapter of %s: %w", k.Operation, err)
 	}
 	step := operation.Next(s, c, x.params(c))
 	if step.Do != operation.DoAttempt {
-		return dispatch.Plan{Again: step.At}, nil
+		return dispatch.Plan{Again: dispatch.Again{At: step.At, Min: s.Version}}, nil
 	}
 	return dispatch.Plan{
 		Lane:  s.Intent.Provider + "/" + s.Intent.Account.Name,
 		Width: x.width(a),
-		Run: func(ctx context.Context) time.Time {
+		Run: func(ctx context.Context) dispatch.Again {
 			return x.run(ctx, flight{s: s, c: c, a: a, step: step})
 		},
 	}, nil
@@ -196,25 +207,33 @@ func (f flight) call() providers.Call {
 	return providers.Call{
 		Tenant: f.s.Tenant, Operation: f.s.OperationID, Intent: f.s.Intent,
 		FirstSend: f.s.FirstSend, AttemptID: f.attempt,
+		// A repeat asks anew whose account it is; a first send may use what
+		// is known of the credential.
+		Fresh: f.s.Started > 0,
 	}
 }
 
-func (x *Executor) run(ctx context.Context, f flight) time.Time {
+func (f flight) settled(attemptID string) bool {
+	a, known := f.s.AttemptByID(attemptID)
+	return known && a.State != operation.AttemptOpen
+}
+
+func (x *Executor) run(ctx context.Context, f flight) dispatch.Again {
 	log := x.cfg.Logger.With(slog.String("tenant", f.s.Tenant), slog.String("operation_id", f.s.OperationID))
 	again, err := x.attempt(ctx, f)
 	switch {
 	case errors.Is(err, events.ErrConflict):
-		// Somebody else moved it: decide anew on the new state.
+		// Somebody else moved it: decide anew, on no older state.
 		if x.cfg.Observe.AppendConflict != nil {
 			x.cfg.Observe.AppendConflict()
 		}
 		log.LogAttrs(ctx, slog.LevelDebug, "decision overtaken")
-		return x.cfg.Now()
+		return dispatch.Again{At: x.cfg.Now(), Min: f.s.Version + 1}
 	case err != nil:
 		log.LogAttrs(ctx, slog.LevelWarn, "attempt not made", slog.Any("err", err))
-		return x.cfg.Now().Add(x.cfg.Pause)
+		return dispatch.Again{At: x.cfg.Now().Add(x.cfg.Pause)}
 	}
-	return again
+	return dispatch.Again{At: again}
 }
 
 // attempt takes one operation from the decision to a recorded outcome. An error
@@ -232,6 +251,9 @@ func (x *Executor) attempt(ctx context.Context, f flight) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, fmt.Errorf("executor: probe account %s: %w", f.s.Intent.Account.Name, err)
 	}
+	if probed == "" {
+		probed = f.s.Intent.ProviderID // the contract has no probe: as configured
+	}
 	if instead := operation.Dispatch(f.s, probed, req.Digest); len(instead) > 0 {
 		_, err = x.cfg.Recorder.Append(ctx, f.s, x.cfg.Worker, instead...)
 		return time.Time{}, err
@@ -243,7 +265,10 @@ func (x *Executor) attempt(ctx context.Context, f flight) (time.Time, error) {
 	}
 	f.attempt = events.NewID()
 	lease := x.lease(f.c)
-	revision, held, err := x.cfg.Claims.Take(ctx, f.s.Tenant, f.s.OperationID, f.attempt, x.cfg.Worker, x.cfg.Now().Add(lease))
+	revision, held, err := x.cfg.Claims.Take(ctx, Claim{
+		Tenant: f.s.Tenant, Operation: f.s.OperationID, AttemptID: f.attempt, Worker: x.cfg.Worker,
+		Until: x.cfg.Now().Add(lease), Settled: f.settled,
+	})
 	if err != nil {
 		return time.Time{}, fmt.Errorf("executor: claim: %w", err)
 	}

@@ -482,19 +482,20 @@ func (s *Service) List(ctx context.Context, tenant string, raw []byte) (api.Page
 	now := s.cfg.Now()
 	var found []api.Answer
 	err := s.cfg.States.Scan(ctx, tenant, func(st operation.State) error {
-		if st.OperationID <= req.Cursor || !matches(req, st, now) {
+		if st.OperationID <= req.Cursor {
 			return nil
 		}
-		i, _ := slices.BinarySearchFunc(found, st.OperationID, func(a api.Answer, id string) int {
+		i, twice := slices.BinarySearchFunc(found, st.OperationID, func(a api.Answer, id string) int {
 			return strings.Compare(a.OperationID, id)
 		})
-		if i > limit {
-			return nil // beyond this page
+		if twice { // it changed while the projection was read; the newer comes later
+			found = slices.Delete(found, i, i+1)
+		}
+		if i > limit || !matches(req, st, now) {
+			return nil
 		}
 		found = slices.Insert(found, i, api.NewAnswer(st, now))
-		if len(found) > limit+1 {
-			found = found[:limit+1]
-		}
+		found = found[:min(len(found), limit+1)]
 		return nil
 	})
 	if err != nil {

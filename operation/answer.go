@@ -22,7 +22,7 @@ func Answered(s State, c Contract, attemptID string, o Outcome, p Params) []even
 		return answeredFinal(s, a, o, p)
 	}
 	if a.State != AttemptOpen && a.State != AttemptUnresolved {
-		return answeredSettled(a, o, p)
+		return answeredSettled(s, a, o, p)
 	}
 	late := a.State == AttemptUnresolved
 	others := slices.ContainsFunc(s.Attempts, func(b Attempt) bool {
@@ -35,7 +35,7 @@ func Answered(s State, c Contract, attemptID string, o Outcome, p Params) []even
 		}
 		return answeredSuccess(s, c, a, o, late, p)
 	case OutcomeRejected:
-		return answeredRejected(s, a, o, others, p)
+		return answeredRejected(s, c, a, o, others, p)
 	case OutcomeNotApplied:
 		return []events.Payload{notAppliedBy(s, c, a, o, events.ProofNotApplied, others, p)}
 	case OutcomeNotSent:
@@ -76,8 +76,8 @@ func answeredSuccess(s State, c Contract, a Attempt, o Outcome, late bool, p Par
 	})
 }
 
-func answeredRejected(s State, a Attempt, o Outcome, others bool, p Params) []events.Payload {
-	if others && !o.AnswersKey {
+func answeredRejected(s State, c Contract, a Attempt, o Outcome, others bool, p Params) []events.Payload {
+	if s.Sighted || (others && !(o.AnswersKey && answersAll(s, c, a))) {
 		return []events.Payload{events.AttemptNotApplied{
 			AttemptID: a.ID, Proof: events.ProofRefused, Reason: o.Reason,
 			ProviderRequestID: o.ProviderRequestID,
@@ -89,6 +89,17 @@ func answeredRejected(s State, a Attempt, o Outcome, others bool, p Params) []ev
 		Reason: o.Reason, Via: events.ViaResponse, AttemptID: a.ID,
 		ProviderRequestID: o.ProviderRequestID, Covers: covers,
 	}}
+}
+
+// answersAll reports whether an answer that is valid for the key covers every
+// attempt: no other one is under way, and the provider still knew the key of
+// the first when each of them ended.
+func answersAll(s State, c Contract, a Attempt) bool {
+	end, ok := c.keyDeadline(s.FirstSend)
+	return ok && !slices.ContainsFunc(s.Attempts, func(b Attempt) bool {
+		doubt := b.ID == a.ID || b.State == AttemptUnresolved
+		return (b.ID != a.ID && b.State == AttemptOpen) || (doubt && b.LeaseUntil.After(end))
+	})
 }
 
 func notAppliedBy(s State, c Contract, a Attempt, o Outcome, proof events.Proof, others bool, p Params) events.Payload {
@@ -145,13 +156,18 @@ func answeredUnknown(s State, c Contract, a Attempt, o Outcome, reason events.Un
 }
 
 // answeredSettled: an answer to an attempt that was proven not applied.
-func answeredSettled(a Attempt, o Outcome, p Params) []events.Payload {
-	if o.Word != OutcomeSuccess || a.State == AttemptApplied {
+func answeredSettled(s State, a Attempt, o Outcome, p Params) []events.Payload {
+	if !showsEffect(o) || a.State == AttemptApplied {
 		return nil
 	}
 	// The provider broke its word: the effect is there after all.
+	e := lateEvidence(a, o, events.FindingContradiction, p)
+	e.Next = events.Next{Action: s.NextAction, At: s.NextAt}
+	if o.Word != OutcomeSuccess || o.ExternalID == "" {
+		return []events.Payload{e} // nothing to confirm with: a person looks
+	}
 	return []events.Payload{
-		lateEvidence(a, o, events.FindingContradiction, p),
+		e,
 		events.ResultConfirmed{
 			ExternalID: o.ExternalID, Result: o.Result, Via: events.ViaLateResponse, AttemptID: a.ID,
 			ProviderRequestID: o.ProviderRequestID,
@@ -159,13 +175,22 @@ func answeredSettled(a Attempt, o Outcome, p Params) []events.Payload {
 	}
 }
 
+// showsEffect reports whether an answer says that something exists.
+func showsEffect(o Outcome) bool {
+	return o.Word == OutcomeSuccess || o.Word == OutcomeUnidentified || o.Word == OutcomeExists
+}
+
 // answeredFinal: what arrives after the end is evidence, a duplicate or an
 // effect after a rejection. A confirmed success never goes back to unknown.
 func answeredFinal(s State, a Attempt, o Outcome, p Params) []events.Payload {
-	if o.Word != OutcomeSuccess || o.ExternalID == "" || slices.Contains(s.ExternalIDs, o.ExternalID) {
+	known := o.Word != OutcomeSuccess || o.ExternalID == "" || slices.Contains(s.ExternalIDs, o.ExternalID)
+	if !showsEffect(o) || (known && s.Status != StatusRejected) {
 		return nil
 	}
 	e := lateEvidence(a, o, events.FindingContradiction, p)
+	if repeated(s, e) {
+		return nil
+	}
 	return append([]events.Payload{e}, afterFinal(s, []string{o.ExternalID}, "late_response")...)
 }
 
@@ -175,7 +200,7 @@ func afterFinal(s State, ids []string, how string) []events.Payload {
 	if s.Status == StatusRejected {
 		return []events.Payload{events.ReviewOpened{
 			Reason: events.ReviewEffectAfterRejection,
-			Text:   "an object of this operation exists although it was rejected", Next: wait,
+			Text:   afterFinalText(events.ReviewEffectAfterRejection), Next: wait,
 		}}
 	}
 	all := slices.Concat(s.ExternalIDs, ids)
@@ -184,9 +209,16 @@ func afterFinal(s State, ids []string, how string) []events.Payload {
 		events.DuplicateFound{ExternalIDs: slices.Compact(all), How: how},
 		events.ReviewOpened{
 			Reason: events.ReviewDuplicate,
-			Text:   "the provider holds more than one object of this operation; one has to be cleaned up", Next: wait,
+			Text:   afterFinalText(events.ReviewDuplicate), Next: wait,
 		},
 	}
+}
+
+func afterFinalText(reason events.ReviewReason) string {
+	if reason == events.ReviewEffectAfterRejection {
+		return "an object of this operation exists although it was rejected"
+	}
+	return "the provider holds more than one object of this operation; one has to be cleaned up"
 }
 
 func lateEvidence(a Attempt, o Outcome, finding events.Finding, p Params) events.EvidenceRecorded {
@@ -251,6 +283,9 @@ func Looked(s State, c Contract, l Look, p Params) []events.Payload {
 	e.Next = afterLook(s, c, p, looks, empty)
 	if s.Review != nil {
 		e.Next = events.Next{Action: events.NextDecision}
+	} else if l.Source != events.SourceLookup || s.Status != StatusUnknown {
+		// What decides nothing moves no schedule and no backoff.
+		e.Next = events.Next{Action: s.NextAction, At: s.NextAt}
 	}
 	return []events.Payload{e}
 }
@@ -273,7 +308,7 @@ func lookedPresent(s State, c Contract, e events.EvidenceRecorded, l Look, p Par
 	if len(l.Matches) > 1 {
 		out = append(out, events.ReviewOpened{
 			Reason: events.ReviewDuplicate,
-			Text:   "the provider holds more than one object of this operation; one has to be cleaned up",
+			Text:   afterFinalText(events.ReviewDuplicate),
 			Next:   events.Next{Action: events.NextDecision},
 		})
 	}
@@ -302,18 +337,27 @@ func lookedWrongAccount(s State, e events.EvidenceRecorded) []events.Payload {
 func lookedFinal(s State, c Contract, e events.EvidenceRecorded, l Look, p Params) []events.Payload {
 	var fresh []string
 	for _, id := range l.Matches {
-		if !slices.Contains(s.ExternalIDs, id) {
+		if s.Status == StatusRejected || !slices.Contains(s.ExternalIDs, id) {
 			fresh = append(fresh, id)
 		}
 	}
 	if len(fresh) == 0 {
-		if l.Source == events.SourceLookup && !repeated(s, e) {
+		switch {
+		case l.Source == events.SourceLookup:
 			e.Next = twinLook(s, c, s.Result.attempt(), s.Looks+1, p) // none found: its schedule goes on
+			return []events.Payload{e}
+		case len(l.Matches) == 0 && !repeated(s, e):
+			// What arrives after the end and names no object is kept and
+			// changes nothing.
+			e.Next = events.Next{Action: s.NextAction, At: s.NextAt}
 			return []events.Payload{e}
 		}
 		return nil
 	}
 	e.Finding, e.ExternalIDs = events.FindingContradiction, fresh
+	if repeated(s, e) {
+		return nil
+	}
 	return append([]events.Payload{e}, afterFinal(s, fresh, string(l.Source))...)
 }
 

@@ -169,7 +169,8 @@ func (s State) apply(r events.Record) (State, AnomalyReason) {
 	case events.Rejected:
 		return s.rejected(r, d)
 	case events.DuplicateFound:
-		s.Duplicate = true
+		s = s.sighted()
+		s.Duplicate, s.ToReview = true, events.ReviewDuplicate
 		for _, id := range d.ExternalIDs {
 			s = s.withExternalID(id)
 		}
@@ -215,22 +216,22 @@ func (s State) started(r events.Record, d events.AttemptStarted) (State, Anomaly
 		found = AnomalyAttemptNoPermit
 	}
 	s.Started++
-	s.EmptyReads, s.Looks, s.LookDue = 0, 0, false
+	s.EmptyReads, s.Looks, s.LookDue, s.Undetermined = 0, 0, false, false
 	if s.Permit != nil && s.Permit.ID == d.PermitID {
 		p := *s.Permit
 		p.Used = true
 		s.Permit = &p
+	} else {
+		s.Permit = nil // it was written before this attempt and says nothing of it
 	}
 	a := Attempt{
 		ID: d.AttemptID, Number: d.Number, State: AttemptOpen, Worker: d.Worker,
 		StartedAt: r.Stamp.UTC(), LeaseUntil: r.Stamp.UTC().Add(d.Lease()),
 		RequestDigest: d.RequestDigest, PermitID: d.PermitID,
 	}
-	if i := s.attempt(d.AttemptID); i >= 0 {
-		if s.Attempts[i].State != AttemptApplied {
-			s = s.withAttempt(i, a)
-		}
-		return s, AnomalyAttemptRepeated
+	if s.attempt(d.AttemptID) >= 0 {
+		// Outcomes name the earlier attempt; this one is known by its event.
+		a.ID, found = r.ID, AnomalyAttemptRepeated
 	}
 	s.Attempts = append(slices.Clip(s.Attempts), a)
 	if len(s.Attempts) > MaxAttemptsKept {
@@ -273,7 +274,7 @@ func (s State) unknown(r events.Record, d events.OutcomeUnknown) (State, Anomaly
 	s.NoRepeat = s.NoRepeat || d.NoRepeat
 	switch d.Reason {
 	case events.UnknownExists, events.UnknownMismatch, events.UnknownUnidentified:
-		s.Sighted = true
+		s = s.sighted()
 	case events.UnknownTimeout, events.UnknownConnectionLost, events.UnknownServerError,
 		events.UnknownLeaseExpired, events.UnknownUnreadable, events.UnknownBusy,
 		events.UnknownShutdown, events.UnknownAdapterError:
@@ -306,21 +307,28 @@ func (s State) evidence(r events.Record, d events.EvidenceRecorded) (State, Anom
 	if n := len(s.Evidence); n > MaxEvidenceKept {
 		s.Evidence = slices.Clone(s.Evidence[n-MaxEvidenceKept:])
 	}
+	void := d.AccountProbed != "" && s.Intent.ProviderID != "" && d.AccountProbed != s.Intent.ProviderID
 	if d.Source == events.SourceLookup {
 		s.Looks++
 		s.LookDue = false
-		if d.AskedAt.After(s.LastLook) {
+		if d.AskedAt.After(s.LastLook) && !void {
 			s.LastLook = d.AskedAt.UTC()
 		}
 	}
+	if void {
+		return s, AnomalyNone // what another account shows is not about this operation (I8)
+	}
 	switch d.Finding {
 	case events.FindingPresent, events.FindingContradiction:
-		s.Sighted = true
-		if s.Permit != nil && !s.Permit.Used {
-			s.Permit = nil
-		}
+		known := len(s.ExternalIDs)
 		for _, id := range d.ExternalIDs {
 			s = s.withExternalID(id)
+		}
+		s = s.sighted()
+		if s.Rejection != nil {
+			s.ToReview = events.ReviewEffectAfterRejection
+		} else if s.Result != nil && len(s.ExternalIDs) > known {
+			s.ToReview = events.ReviewDuplicate
 		}
 	case events.FindingAbsent:
 		s.EmptyReads++
@@ -337,6 +345,7 @@ func (s State) permitted(d events.RetryPermitted) (State, AnomalyReason) {
 		(s.NoRepeat && d.Basis == events.BasisKeyRetention) {
 		return s, AnomalyPermitForbidden
 	}
+	s.Undetermined = false
 	s.RiskTaken = s.RiskTaken || d.Basis == events.BasisDeclaredRisk
 	s.Permit = &Permit{ID: d.PermitID, Basis: d.Basis, ValidUntil: d.ValidUntil.UTC(), RetryAt: d.RetryAt.UTC()}
 	return s, AnomalyNone
@@ -348,6 +357,7 @@ func (s State) reviewOpened(r events.Record, d events.ReviewOpened) (State, Anom
 		at = s.Review.OpenedAt
 	}
 	s.Review = &Review{Reason: d.Reason, Text: d.Text, OpenedAt: at}
+	s.ToReview, s.Undetermined = "", false
 	return s, AnomalyNone
 }
 
@@ -356,7 +366,7 @@ func (s State) reviewUpdated(d events.ReviewUpdated) (State, AnomalyReason) {
 		s.Hold, s.Halted = "", ""
 	}
 	if d.Decision == events.DecideLook {
-		s.LookDue = true
+		s.LookDue, s.Undetermined = true, false
 	}
 	if s.Review == nil {
 		if d.Decision == events.DecideResume || d.Decision == events.DecideLook || d.Decision == events.DecideNote {
@@ -365,7 +375,9 @@ func (s State) reviewUpdated(d events.ReviewUpdated) (State, AnomalyReason) {
 		return s, AnomalyReviewNotOpen
 	}
 	review := *s.Review
-	review.Until = d.Until
+	if d.Decision == events.DecidePostpone {
+		review.Until = d.Until.UTC()
+	}
 	if d.Assignee != "" {
 		review.Assignee = d.Assignee
 	}
@@ -383,7 +395,7 @@ func (s State) reviewClosed(d events.ReviewClosed) (State, AnomalyReason) {
 	s.Review = nil
 	switch d.Decision {
 	case events.DecideUndetermined:
-		s.Undetermined, s.Halted = true, ""
+		s.Undetermined, s.Halted, s.Permit = true, "", nil
 	case events.DecideResume, events.DecideAcknowledge:
 		s.Hold, s.Halted = "", ""
 	case events.DecidePermit:
@@ -413,6 +425,9 @@ func (s State) confirmed(r events.Record, d events.ResultConfirmed) (State, Anom
 	}
 	s.Result = &Result{ExternalID: d.ExternalID, Body: d.Result, Via: d.Via, AttemptID: d.AttemptID, At: r.Stamp.UTC()}
 	s.Review, s.Permit = nil, nil
+	if d.Via == events.ViaOperator {
+		s.Halted = "" // who settles it has seen the contradiction
+	}
 	return s, found
 }
 
@@ -449,6 +464,9 @@ func (s State) rejected(r events.Record, d events.Rejected) (State, AnomalyReaso
 	}
 	s.Rejection = &Rejection{Reason: d.Reason, Via: d.Via, At: r.Stamp.UTC()}
 	s.Review, s.Permit = nil, nil
+	if d.Via == events.ViaOperator {
+		s.Halted = "" // who settles it has seen the contradiction
+	}
 	return s, AnomalyNone
 }
 
@@ -468,6 +486,13 @@ func (s State) withAttempt(i int, a Attempt) State {
 	return s
 }
 
+// sighted notes that something was seen that may be our object. It voids the
+// permit, also one in use: it is not given back to somebody who has not seen.
+func (s State) sighted() State {
+	s.Sighted, s.Permit = true, nil
+	return s
+}
+
 func (s State) withExternalID(id string) State {
 	if id == "" || slices.Contains(s.ExternalIDs, id) || len(s.ExternalIDs) >= MaxExternalIDs {
 		return s
@@ -477,14 +502,19 @@ func (s State) withExternalID(id string) State {
 }
 
 // firstSend is computed anew each time: proof that the first attempt was never
-// sent takes it out again.
+// sent takes it out again. What a damaged log lost may have been sent as early
+// as the intent was recorded.
 func (s State) firstSend() (first time.Time) {
 	for _, a := range s.Attempts {
-		if a.Proof == events.ProofNotSent || a.Unknown == events.UnknownLogDamage {
+		if a.Proof == events.ProofNotSent {
 			continue
 		}
-		if first.IsZero() || a.StartedAt.Before(first) {
-			first = a.StartedAt
+		at := a.StartedAt
+		if a.Unknown == events.UnknownLogDamage && !s.RecordedAt.IsZero() {
+			at = s.RecordedAt
+		}
+		if first.IsZero() || at.Before(first) {
+			first = at
 		}
 	}
 	return first
@@ -517,8 +547,11 @@ func (s State) withNext(r events.Record) State {
 		if n := nextOf(r.Data); n.Action == events.NextReconcile && !s.Undetermined {
 			s.NextAction, s.NextAt = n.Action, n.At.UTC()
 		}
-		if s.Review != nil {
+		switch {
+		case s.Review != nil:
 			s.NextAction, s.NextAt = events.NextDecision, time.Time{}
+		case s.ToReview != "":
+			s.NextAction, s.NextAt = events.NextReconcile, r.Stamp.UTC()
 		}
 		return s
 	}
@@ -526,17 +559,19 @@ func (s State) withNext(r events.Record) State {
 		s.NextAction, s.NextAt = events.NextOutcome, a.LeaseUntil
 		return s
 	}
-	if n := nextOf(r.Data); n.Action != "" {
+	// A hand-over to a person counts only once his review is open.
+	handed := s.Review != nil || s.Hold != ""
+	if n := nextOf(r.Data); n.Action != "" && (n.Action != events.NextDecision || handed) {
 		s.NextAction, s.NextAt = n.Action, n.At.UTC()
 		return s
 	}
 	switch {
-	case s.Review != nil || s.Hold != "":
+	case handed:
 		s.NextAction, s.NextAt = events.NextDecision, time.Time{}
 	case s.Status == StatusUnknown:
 		s.NextAction, s.NextAt = events.NextReconcile, r.Stamp.UTC()
 	case s.approvalRequired() && s.Approval == nil:
-		s.NextAction, s.NextAt = events.NextApproval, s.Intent.Approval.Deadline.UTC()
+		s.NextAction, s.NextAt = events.NextApproval, s.approvalLimit()
 	default:
 		s.NextAction, s.NextAt = events.NextAttempt, r.Stamp.UTC()
 	}
@@ -567,5 +602,6 @@ func nextOf(p events.Payload) events.Next {
 
 func emptyLook(p events.Payload) bool {
 	d, ok := p.(events.EvidenceRecorded)
-	return ok && (d.Finding == events.FindingInconclusive || d.Finding == events.FindingAbsent)
+	return ok && len(d.WeakMatches) == 0 &&
+		(d.Finding == events.FindingInconclusive || d.Finding == events.FindingAbsent)
 }

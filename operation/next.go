@@ -21,6 +21,9 @@ const (
 	// DefaultSpacing is the time between looks after the schedule's end, where
 	// absence can still be proven.
 	DefaultSpacing = time.Minute
+	// MaxExtraLooks bounds the looks after the schedule's end that absence
+	// would need: a search that stays down ends in a review.
+	MaxExtraLooks = 60
 )
 
 // Reason says why a decision is what it is. The list is closed.
@@ -120,8 +123,6 @@ func Next(s State, c Contract, p Params) Step {
 		return Step{Reason: ReasonAbsent}
 	case s.Status.Final():
 		return nextFinal(s, c, p)
-	case s.Undetermined:
-		return Step{Reason: ReasonUndetermined}
 	}
 	if a, open := s.Open(); open {
 		end := a.LeaseUntil.Add(p.ClockError)
@@ -134,11 +135,18 @@ func Next(s State, c Contract, p Params) Step {
 		if s.LookDue && c.Lookup.Available && s.Status == StatusUnknown {
 			return Step{Do: DoLook, Reason: ReasonLookDue}
 		}
-		return Step{Reason: ReasonReviewOpen, At: s.Review.Until}
+		step := Step{Reason: ReasonReviewOpen}
+		if s.Review.Until.After(p.Now) {
+			step.At = s.Review.Until
+		}
+		return step
 	}
 	if s.Halted != "" {
 		return review(ReasonHalted, events.ReviewContradiction,
 			"the log contradicts itself ("+s.Halted+"); nothing is sent until a person resumes", p)
+	}
+	if s.Undetermined {
+		return Step{Reason: ReasonUndetermined}
 	}
 	if s.Hold != "" {
 		return Step{Reason: ReasonHold}
@@ -161,52 +169,56 @@ func LeaseOver(s State, c Contract, a Attempt, p Params) Step {
 
 // nextPending decides where no earlier attempt can have had an effect.
 func nextPending(s State, c Contract, p Params) Step {
-	for _, a := range s.Attempts {
-		if a.State == AttemptRefused {
-			return appending(ReasonRefused, events.Rejected{
-				Reason: a.Reason, Via: events.ViaResponse, AttemptID: a.ID,
-				ProviderRequestID: a.ProviderRequestID, Covers: cover(s, "not_applied"),
-			})
-		}
+	permit, end := s.operatorPermit(p.Now), c.deadline(s)
+	if s.unsendable() {
+		return review(ReasonErased, events.ReviewCannotRender,
+			"the arguments were erased, or the intent is missing; cancel or reject it", p)
 	}
-	if s.Erased {
-		return review(ReasonErased, events.ReviewCannotRender, "the arguments were erased; cancel or reject it", p)
+	if permit != nil {
+		end = time.Time{} // a person's permit lifts the limits once
+	} else if s.Sighted {
+		return review(ReasonNoWayLeft, events.ReviewAmbiguous,
+			"something was seen that may be our object, although no attempt is said to have been applied", p)
+	} else if a, ok := s.refused(); ok {
+		return appending(ReasonRefused, events.Rejected{
+			Reason: a.Reason, Via: events.ViaResponse, AttemptID: a.ID,
+			ProviderRequestID: a.ProviderRequestID, Covers: cover(s, "not_applied"),
+		})
 	}
-	end := c.deadline(s)
 	if !end.IsZero() && !p.Now.Before(end) {
 		return appending(ReasonDeadline, events.Rejected{
 			Reason: "the deadline passed before anything could be done", Via: events.ViaExpired,
 			Covers: cover(s, "not_applied"),
 		})
 	}
-	if step, stop := nextApproval(s, p); stop {
+	if step, stop := nextApproval(s, p, end); stop {
 		return step
 	}
-	if s.Started >= MaxAttemptsEver {
+	if s.Started >= MaxAttemptsEver && permit == nil {
 		return review(ReasonAttemptsExhausted, events.ReviewAttemptsExhausted,
 			fmt.Sprintf("%d attempts were made and none reached the provider", s.Started), p)
 	}
 	if s.NextAction == events.NextAttempt && p.Now.Before(s.NextAt) {
 		return Step{Reason: ReasonBackoff, At: earliest(s.NextAt, end)}
 	}
+	if permit != nil {
+		return Step{Do: DoAttempt, Reason: ReasonPermitted, PermitID: permit.ID, ValidUntil: permit.ValidUntil}
+	}
 	return Step{Do: DoAttempt, Reason: ReasonFirstAttempt}
 }
 
 // nextApproval reports whether a missing or expired approval stops everything.
-func nextApproval(s State, p Params) (Step, bool) {
+func nextApproval(s State, p Params, end time.Time) (Step, bool) {
 	if s.approved(p.Now) {
 		return Step{}, false
 	}
-	limit := s.Intent.Approval.Deadline
-	if limit.IsZero() {
-		limit = s.RecordedAt.Add(DefaultApprovalDeadline)
-	}
+	limit := s.approvalLimit()
 	if p.Now.Before(limit) {
 		reason := ReasonApprovalMissing
 		if s.Approval != nil {
 			reason = ReasonApprovalExpired
 		}
-		return Step{Reason: reason, At: limit}, true
+		return Step{Reason: reason, At: earliest(limit, end)}, true
 	}
 	return appending(ReasonApprovalDeadline, events.Rejected{
 		Reason: "nobody approved it in time", Via: events.ViaExpired, Covers: cover(s, "not_applied"),
@@ -228,9 +240,12 @@ func nextUnknown(s State, c Contract, p Params) Step {
 	}
 	// One look that began after the last attempt's end comes before any repeat.
 	looked := s.Looks > 0 && s.LastLook.After(s.lastOutcome())
-	more := s.LookDue || s.Looks < len(c.Lookup.Schedule) || absenceOpen(s, c)
+	more := s.LookDue || s.Looks < len(c.Lookup.Schedule) || absenceOpen(s, c, s.Looks, s.EmptyReads)
 	if c.Lookup.Available && (!looked || s.LookDue) {
 		return look(s, p)
+	}
+	if step, ok := rejectAbsent(s, c); ok {
+		return step
 	}
 	if step, ok := permitRepeat(s, c, p); ok {
 		return step
@@ -253,15 +268,34 @@ func look(s State, p Params) Step {
 }
 
 // absenceOpen reports whether further empty reads could still prove absence.
-func absenceOpen(s State, c Contract) bool {
-	return c.Absence.Provable && !s.Sighted && s.EmptyReads < max(c.Absence.EmptyReads, 1)
+func absenceOpen(s State, c Contract, looks, emptyReads int) bool {
+	return c.Absence.Provable && !s.Sighted && emptyReads < max(c.Absence.EmptyReads, 1) &&
+		looks < len(c.Lookup.Schedule)+MaxExtraLooks
+}
+
+// absenceProven reports whether enough empty reads counted.
+func absenceProven(s State, c Contract) bool {
+	return c.Absence.Provable && !s.Sighted && s.EmptyReads >= max(c.Absence.EmptyReads, 1)
+}
+
+// rejectAbsent ends an operation that was refused once and whose other attempts
+// are proven absent: a refusal ends repeats.
+func rejectAbsent(s State, c Contract) (Step, bool) {
+	a, ok := s.refused()
+	if !ok || !absenceProven(s, c) {
+		return Step{}, false
+	}
+	return appending(ReasonRefused, events.Rejected{
+		Reason: a.Reason, Via: events.ViaAbsence, AttemptID: a.ID,
+		ProviderRequestID: a.ProviderRequestID, Covers: cover(s, string(events.BasisAbsentProven)),
+	}), true
 }
 
 // permitStands reports whether an unused permit may still be used: a key permit
 // falls when an answer forbade repeats, everything but a person's permit falls
 // when something was sighted, and each needs a valid approval.
 func permitStands(s State, c Contract, p Params, m *Permit) bool {
-	if !s.approved(p.Now) || s.Erased {
+	if !s.approved(p.Now) || s.unsendable() {
 		return false
 	}
 	switch m.Basis {
@@ -278,7 +312,7 @@ func permitStands(s State, c Contract, p Params, m *Permit) bool {
 
 // permitRepeat writes a permit by key or by proven absence, where one is safe.
 func permitRepeat(s State, c Contract, p Params) (Step, bool) {
-	if s.Sighted || s.Erased || s.Intent.OnUnknown == events.OnUnknownReview ||
+	if s.Sighted || s.unsendable() || s.Intent.OnUnknown == events.OnUnknownReview ||
 		s.counted() >= c.maxAttempts(s.Intent) || s.Started >= MaxAttemptsEver || !s.approved(p.Now) {
 		return Step{}, false
 	}
@@ -303,7 +337,7 @@ func permitRepeat(s State, c Contract, p Params) (Step, bool) {
 			return permitting(ReasonKeyPermit, permit), true
 		}
 	}
-	if c.Absence.Provable && s.EmptyReads >= max(c.Absence.EmptyReads, 1) {
+	if absenceProven(s, c) {
 		limit := p.Now.Add(OperatorPermitLife)
 		if !end.IsZero() && end.Before(limit) {
 			limit = end
@@ -319,19 +353,25 @@ func permitRepeat(s State, c Contract, p Params) (Step, bool) {
 // permitRisk writes the one repeat that the approval declared, if it did.
 func permitRisk(s State, c Contract, p Params) (Step, bool) {
 	if s.Intent.OnUnknown != events.OnUnknownRisk || !c.RiskAllowed || s.RiskTaken || s.Sighted ||
-		s.Erased || !s.approvalRequired() || !s.approved(p.Now) {
+		s.unsendable() || !s.approvalRequired() || !s.approved(p.Now) {
 		return Step{}, false
 	}
-	end := c.deadline(s)
-	if !end.IsZero() && !p.Now.Before(end) {
+	if _, refused := s.refused(); refused {
 		return Step{}, false
 	}
 	retryAt := p.Now
 	if m := s.lastEnd().Add(max(p.ClockError, c.LateApply)); retryAt.Before(m) {
 		retryAt = m
 	}
+	limit := retryAt.Add(OperatorPermitLife)
+	if end := c.deadline(s); !end.IsZero() && end.Before(limit) {
+		limit = end
+	}
+	if !retryAt.Before(limit) {
+		return Step{}, false
+	}
 	return permitting(ReasonDeclaredRisk, events.RetryPermitted{
-		PermitID: p.NewID, Basis: events.BasisDeclaredRisk, ValidUntil: retryAt.Add(OperatorPermitLife),
+		PermitID: p.NewID, Basis: events.BasisDeclaredRisk, ValidUntil: limit,
 		Account: s.Intent.Account, RequestDigest: s.RequestDigest(), ContractDigest: c.Digest,
 		RetryAt: retryAt, Evidence: s.looksSinceOutcome(),
 		Reason: "the approval by " + s.Approval.Approver + " bound on_unknown: declared_risk; the effect may happen twice",
@@ -343,6 +383,8 @@ func whyReview(s State, c Contract, p Params) (events.ReviewReason, string) {
 	end := c.deadline(s)
 	_, byKey := c.keyDeadline(s.FirstSend)
 	switch {
+	case s.unsendable():
+		return events.ReviewCannotRender, "the arguments were erased, or the intent is missing"
 	case s.Intent.OnUnknown == events.OnUnknownReview:
 		return events.ReviewPolicy, "the intent says on_unknown: review_only"
 	case s.Sighted:
@@ -367,6 +409,9 @@ func whyReview(s State, c Contract, p Params) (events.ReviewReason, string) {
 // are looked for to the end of the schedule, since a second match is a
 // duplicate; a contradiction is shown to a person.
 func nextFinal(s State, c Contract, p Params) Step {
+	if s.ToReview != "" && s.Review == nil {
+		return review(ReasonReviewOpen, s.ToReview, afterFinalText(s.ToReview), p)
+	}
 	if s.Halted != "" && s.Review == nil {
 		return review(ReasonHalted, events.ReviewContradiction,
 			"what was recorded after the end contradicts it ("+s.Halted+")", p)
@@ -408,7 +453,7 @@ func afterLook(s State, c Contract, p Params, looks, emptyReads int) events.Next
 	switch {
 	case looks < len(c.Lookup.Schedule):
 		at = at.Add(c.Lookup.Schedule[looks])
-	case c.Absence.Provable && !s.Sighted && emptyReads < max(c.Absence.EmptyReads, 1):
+	case absenceOpen(s, c, looks, emptyReads):
 		at = at.Add(spacing(c))
 		if m := countsFrom(s, c, p); at.Before(m) {
 			at = m

@@ -119,7 +119,7 @@ func decideConfirm(s State, d Decision) ([]events.Payload, Refusal) {
 		return refuse(RefusalFinal, "it is %s already", s.Status)
 	case d.ExternalID == "":
 		return refuse(RefusalIncomplete, "confirm needs the provider's id of the object")
-	case s.Started == 0:
+	case len(s.Attempts) == 0:
 		return refuse(RefusalNothingToDo, "nothing was ever sent; there is nothing to confirm")
 	}
 	return closing(s, d, events.ResultConfirmed{
@@ -147,8 +147,8 @@ func decidePermit(s State, c Contract, d Decision, p Params) ([]events.Payload, 
 		return refuse(RefusalAttemptOpen, "attempt %d is under way until %s; decide after that", a.Number, stamp(a.LeaseUntil))
 	}
 	switch {
-	case s.Erased:
-		return refuse(RefusalUnrenderable, "the arguments were erased; it can't be sent any more")
+	case s.unsendable():
+		return refuse(RefusalUnrenderable, "the arguments were erased, or the intent is missing; it can't be sent any more")
 	case !s.approved(p.Now):
 		return refuse(RefusalApproval, "it needs a valid approval first: opledger approve %s --digest %s", s.OperationID, s.Intent.IntentDigest)
 	case s.Halted != "" || s.Hold != "":
@@ -193,9 +193,13 @@ func decideUpdate(s State, d Decision, p Params) ([]events.Payload, Refusal) {
 	if s.Review == nil {
 		return refuse(RefusalNothingToDo, "no review is open")
 	}
+	until := s.Review.Until
+	if d.Word == events.DecidePostpone {
+		until = d.Until
+	}
 	u := events.ReviewUpdated{
-		Decision: d.Word, Text: d.Reason, SeenVersion: d.SeenVersion, Until: d.Until, Assignee: d.Assignee,
-		Next: events.Next{Action: events.NextDecision, At: d.Until},
+		Decision: d.Word, Text: d.Reason, SeenVersion: d.SeenVersion, Until: until, Assignee: d.Assignee,
+		Next: events.Next{Action: events.NextDecision, At: until},
 	}
 	switch {
 	case d.Word == events.DecidePostpone && !d.Until.After(p.Now):

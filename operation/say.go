@@ -40,6 +40,10 @@ func Say(s State) string {
 		}
 		return fmt.Sprintf("%s %s was %s at %s.", upper(thing), s.Result.ExternalID, done, who)
 	case StatusRejected:
+		if !RetrySafe(s) {
+			return fmt.Sprintf("%s was reported as not %s at %s, but there are signs that it was; a person is told.",
+				upper(thing), done, who)
+		}
 		return fmt.Sprintf("%s was not %s: %s; nothing was %s.", upper(thing), done, s.Rejection.Reason, done)
 	}
 	return "The state of the operation is not known to this version."
@@ -47,7 +51,7 @@ func Say(s State) string {
 
 func sayPending(s State, thing, done, who string) string {
 	switch {
-	case s.Review != nil || s.Hold != "":
+	case s.Review != nil || s.Hold != "" || s.Halted != "":
 		return fmt.Sprintf("%s is waiting for a person; %s.", upper(thing), notYet(thing, done))
 	case s.NextAction == events.NextApproval:
 		return fmt.Sprintf("%s is waiting for an approval; %s.", upper(thing), notYet(thing, done))
@@ -61,7 +65,7 @@ func notYet(thing, done string) string { return thing + " is not " + done + " ye
 // anything: only after a rejection that nothing contradicts. Sending the same
 // operation id again is always safe and is not what this is about.
 func RetrySafe(s State) bool {
-	return s.Status == StatusRejected && s.Review == nil && s.Halted == "" && len(s.ExternalIDs) == 0
+	return s.Status == StatusRejected && s.Review == nil && s.Halted == "" && !s.Sighted && len(s.ExternalIDs) == 0
 }
 
 // words turns "task.create" into "the task" and "created".

@@ -192,17 +192,20 @@ type State struct {
 	LookDue bool `json:"look_due,omitempty"`
 	// EmptyReads counts empty reads toward proven absence, LastEmpty when the
 	// last counted one began.
-	EmptyReads  int        `json:"empty_reads,omitempty"`
-	LastEmpty   time.Time  `json:"last_empty,omitzero"`
-	ExternalIDs []string   `json:"external_ids,omitempty"`
-	Duplicate   bool       `json:"duplicate,omitempty"`
-	Review      *Review    `json:"review,omitempty"`
-	Hold        string     `json:"hold,omitempty"`
-	Halted      string     `json:"halted,omitempty"`
-	Anomalies   []Anomaly  `json:"anomalies,omitempty"`
-	Erased      bool       `json:"erased,omitempty"`
-	Result      *Result    `json:"result,omitempty"`
-	Rejection   *Rejection `json:"rejection,omitempty"`
+	EmptyReads  int       `json:"empty_reads,omitempty"`
+	LastEmpty   time.Time `json:"last_empty,omitzero"`
+	ExternalIDs []string  `json:"external_ids,omitempty"`
+	Duplicate   bool      `json:"duplicate,omitempty"`
+	// ToReview: something was recorded that a person must see, and its review
+	// is not open yet (a crash may lie between the two events).
+	ToReview  events.ReviewReason `json:"to_review,omitempty"`
+	Review    *Review             `json:"review,omitempty"`
+	Hold      string              `json:"hold,omitempty"`
+	Halted    string              `json:"halted,omitempty"`
+	Anomalies []Anomaly           `json:"anomalies,omitempty"`
+	Erased    bool                `json:"erased,omitempty"`
+	Result    *Result             `json:"result,omitempty"`
+	Rejection *Rejection          `json:"rejection,omitempty"`
 	// Undetermined: a person declared that nobody can find out.
 	Undetermined bool              `json:"undetermined,omitempty"`
 	NextAction   events.NextAction `json:"next_action"`
@@ -303,6 +306,37 @@ func (s State) counted() int {
 // approvalRequired reports whether a person must allow the operation.
 func (s State) approvalRequired() bool {
 	return s.Intent.Approval != nil && s.Intent.Approval.Required
+}
+
+// approvalLimit returns until when the ledger waits for an approval.
+func (s State) approvalLimit() time.Time {
+	if limit := s.Intent.Approval.Deadline; !limit.IsZero() {
+		return limit.UTC()
+	}
+	return s.RecordedAt.Add(DefaultApprovalDeadline)
+}
+
+// unsendable reports whether the request can't be put together: its arguments
+// were erased, or its intent is missing from the log.
+func (s State) unsendable() bool { return s.Erased || s.RecordedAt.IsZero() }
+
+// refused returns an attempt that got a definite no, if any. It ends repeats.
+func (s State) refused() (Attempt, bool) {
+	for _, a := range s.Attempts {
+		if a.State == AttemptRefused {
+			return a, true
+		}
+	}
+	return Attempt{}, false
+}
+
+// operatorPermit returns the unused permit of a person that is valid at now, or
+// nil. It lifts the limits of attempts and time for the attempt that uses it.
+func (s State) operatorPermit(now time.Time) *Permit {
+	if m := s.Permit; m != nil && m.Basis == events.BasisOperator && !m.Used && now.Before(m.ValidUntil) {
+		return m
+	}
+	return nil
 }
 
 // approved reports whether the approval, if one is required, is valid at now.

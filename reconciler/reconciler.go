@@ -121,7 +121,7 @@ func (r *Reconciler) Plan(ctx context.Context, k dispatch.Key, min uint64) (disp
 	}
 	a, c, err := r.cfg.Adapters.For(ctx, s.Intent)
 	if errors.Is(err, providers.ErrNotMine) {
-		return dispatch.Plan{Again: r.cfg.Now().Add(time.Minute)}, nil
+		return dispatch.Plan{Again: dispatch.Again{At: r.cfg.Now().Add(time.Minute)}}, nil
 	}
 	if err != nil {
 		return dispatch.Plan{}, fmt.Errorf("reconciler: adapter of %s: %w", k.Operation, err)
@@ -132,11 +132,11 @@ func (r *Reconciler) Plan(ctx context.Context, k dispatch.Key, min uint64) (disp
 		case operation.DoAttempt:
 			return dispatch.Plan{}, nil // the executor's
 		case operation.DoWait:
-			return dispatch.Plan{Again: step.At}, nil
+			return dispatch.Plan{Again: dispatch.Again{At: step.At, Min: s.Version}}, nil
 		case operation.DoLook:
 			return dispatch.Plan{
 				Lane: s.Intent.Provider + "/" + s.Intent.Account.Name, Width: r.cfg.Width,
-				Run: func(ctx context.Context) time.Time { return r.look(ctx, s, c, a) },
+				Run: func(ctx context.Context) dispatch.Again { return r.look(ctx, s, c, a) },
 			}, nil
 		case operation.DoAppend:
 			s, err = r.cfg.Recorder.Append(ctx, s, r.cfg.Worker, step.Append...)
@@ -150,7 +150,7 @@ func (r *Reconciler) Plan(ctx context.Context, k dispatch.Key, min uint64) (disp
 			}
 		}
 	}
-	return dispatch.Plan{Again: r.cfg.Now()}, nil
+	return dispatch.Plan{Again: dispatch.Again{At: r.cfg.Now(), Min: s.Version}}, nil
 }
 
 // next is the core's decision, except that the attempts of a predecessor that
@@ -190,35 +190,39 @@ func (r *Reconciler) decided(ctx context.Context, s operation.State, step operat
 
 // look asks the provider once and records what that shows. The look stays what
 // it was when another event comes first: it is judged again on the new state.
-func (r *Reconciler) look(ctx context.Context, s operation.State, c operation.Contract, a providers.Adapter) time.Time {
+func (r *Reconciler) look(ctx context.Context, s operation.State, c operation.Contract, a providers.Adapter) dispatch.Again {
 	log := r.cfg.Logger.With(slog.String("tenant", s.Tenant), slog.String("operation_id", s.OperationID))
-	call := providers.Call{Tenant: s.Tenant, Operation: s.OperationID, Intent: s.Intent, FirstSend: s.FirstSend}
+	call := providers.Call{Tenant: s.Tenant, Operation: s.OperationID, Intent: s.Intent, FirstSend: s.FirstSend, Fresh: true}
 	lookCtx, cancel := context.WithTimeout(ctx, r.cfg.LookTimeout)
 	l := a.Lookup(lookCtx, call)
 	cancel()
 	if ctx.Err() != nil {
-		return r.cfg.Now()
+		return dispatch.Again{At: r.cfg.Now()}
 	}
 	l.Source, l.AskedVersion = events.SourceLookup, s.Version
 	for range maxDecisions {
 		payloads := operation.Looked(s, c, l, r.params(c))
+		if len(payloads) == 0 {
+			break // nothing new
+		}
 		after, err := r.cfg.Recorder.Append(ctx, s, r.cfg.Worker, payloads...)
 		if err == nil {
 			r.looked(ctx, log, s, l, payloads)
-			return r.cfg.Now()
+			return dispatch.Again{At: r.cfg.Now(), Min: after.Version}
 		}
 		if !errors.Is(err, events.ErrConflict) {
 			log.LogAttrs(ctx, slog.LevelWarn, "evidence not recorded", slog.Any("err", err))
-			return r.cfg.Now().Add(time.Second)
+			break
 		}
 		if after.Version > s.Version {
-			return r.cfg.Now() // the evidence is stored, the rest is a new decision
+			// The evidence is stored, the rest is a new decision.
+			return dispatch.Again{At: r.cfg.Now(), Min: after.Version + 1}
 		}
 		if s, err = r.cfg.States.Truth(ctx, s.Tenant, s.OperationID); err != nil {
-			return r.cfg.Now().Add(time.Second)
+			break
 		}
 	}
-	return r.cfg.Now().Add(time.Second)
+	return dispatch.Again{At: r.cfg.Now().Add(time.Second)}
 }
 
 func (r *Reconciler) looked(ctx context.Context, log *slog.Logger, s operation.State, l operation.Look, payloads []events.Payload) {

@@ -154,11 +154,15 @@ newer one. Nothing else needs to stop.`,
 				return err
 			}
 			if t.output != "table" {
-				return printJSON(cmd.OutOrStdout(), r, t.output == "jsonl")
+				return printJSON(cmd.OutOrStdout(), map[string]any{
+					"operations": r.Operations, "events": r.Events, "marker": r.Marker, "passes": r.Passes,
+					"written": r.Written, "equal": r.Equal, "newer": r.Newer, "removed": r.Removed,
+					"unstorable": r.Unstorable, "left": r.Left, "seconds": r.Duration.Seconds(),
+				}, t.output == "jsonl")
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(),
 				"%d operations from %d messages in %.1f s: %d written, %d equal, %d newer already, %d removed\n",
-				r.Operations, r.Events, r.Seconds, r.Written, r.Equal, r.Newer, r.Removed)
+				r.Operations, r.Events, r.Duration.Seconds(), r.Written, r.Equal, r.Newer, r.Removed)
 			return err
 		},
 	}
@@ -200,12 +204,22 @@ projection is byte for byte the fold of its operation. Exit code 1 if not.`,
 
 func printVerify(cmd *cobra.Command, output string, r projections.VerifyReport) error {
 	if output != "table" {
-		if err := printJSON(cmd.OutOrStdout(), r, output == "jsonl"); err != nil {
+		problems := make([]map[string]any, 0, len(r.Problems))
+		for _, p := range r.Problems {
+			problems = append(problems, map[string]any{
+				"kind": p.Kind, "tenant": p.Tenant, "operation_id": p.OperationID, "detail": p.Detail, "seq": p.Seq,
+			})
+		}
+		err := printJSON(cmd.OutOrStdout(), map[string]any{
+			"ok": r.OK(), "operations": r.Operations, "entries": r.Entries, "events": r.Events, "up_to": r.UpTo,
+			"problems": problems, "total": r.Total, "seconds": r.Duration.Seconds(),
+		}, output == "jsonl")
+		if err != nil {
 			return err
 		}
 	} else {
 		for _, p := range r.Problems {
-			fmt.Fprintln(cmd.OutOrStdout(), strings.TrimSpace(fmt.Sprintf("%s: %s %s %s", p.Kind, p.Tenant, p.Operation, p.Detail)))
+			fmt.Fprintln(cmd.OutOrStdout(), strings.TrimSpace(fmt.Sprintf("%s: %s %s %s", p.Kind, p.Tenant, p.OperationID, p.Detail)))
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "%d operations, %d messages: %d problem(s)\n", r.Operations, r.Events, r.Total)
 	}

@@ -28,12 +28,19 @@ type Plan struct {
 	Lane string
 	// Width is how many runs the lane admits at once; zero means 1.
 	Width int
-	// Run does the work and returns when to plan the operation again; zero
-	// means: not before news of it.
-	Run func(ctx context.Context) time.Time
-	// Again is when to plan the operation again if there is nothing to run;
-	// zero means: not before news of it.
-	Again time.Time
+	// Run does the work and returns when to plan the operation again.
+	Run func(ctx context.Context) Again
+	// Again is when to plan the operation again if there is nothing to run.
+	Again Again
+}
+
+// Again says when to plan an operation again. The zero value means: not before
+// news of it.
+type Again struct {
+	At time.Time
+	// Min is the lowest version that the next plan may be made on: what was
+	// just written must be seen, or the same would be done again.
+	Min uint64
 }
 
 // Planner decides what to do with an operation. min is the lowest version that
@@ -239,7 +246,7 @@ func (d *Dispatcher) planned(ctx context.Context, it *item, plan Plan, err error
 		d.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "planning failed",
 			slog.String("tenant", it.key.Tenant), slog.String("operation_id", it.key.Operation),
 			slog.Any("err", err))
-		d.finish(it, d.cfg.Now().Add(pause))
+		d.finish(it, Again{At: d.cfg.Now().Add(pause)})
 		return
 	}
 	it.failures = 0
@@ -290,17 +297,19 @@ func (d *Dispatcher) unpark(name string, l *lane) {
 }
 
 // finish puts an item back into the queue, or forgets it.
-func (d *Dispatcher) finish(it *item, again time.Time) {
+func (d *Dispatcher) finish(it *item, again Again) {
 	it.working = false
-	if it.again && (again.IsZero() || it.at.Before(again)) {
-		again = it.at
+	it.min = max(it.min, again.Min)
+	at := again.At
+	if it.again && (at.IsZero() || it.at.Before(at)) {
+		at = it.at
 	}
 	it.again = false
-	if again.IsZero() {
+	if at.IsZero() {
 		delete(d.items, it.key)
 		return
 	}
-	it.at = again
+	it.at = at
 	heap.Push(&d.queue, it)
 	d.nudge()
 }

@@ -44,16 +44,16 @@ func TestStuckLaneHoldsUpNoOther(t *testing.T) {
 		done := map[string]bool{}
 		d, stop := start(t, func(_ context.Context, k dispatch.Key, _ uint64) (dispatch.Plan, error) {
 			if k.Tenant == "stuck" {
-				return dispatch.Plan{Lane: "stuck", Width: 2, Run: func(ctx context.Context) time.Time {
+				return dispatch.Plan{Lane: "stuck", Width: 2, Run: func(ctx context.Context) dispatch.Again {
 					<-ctx.Done()
-					return time.Time{}
+					return dispatch.Again{}
 				}}, nil
 			}
-			return dispatch.Plan{Lane: "good", Run: func(context.Context) time.Time {
+			return dispatch.Plan{Lane: "good", Run: func(context.Context) dispatch.Again {
 				mu.Lock()
 				defer mu.Unlock()
 				done[k.Operation] = true
-				return time.Time{}
+				return dispatch.Again{}
 			}}, nil
 		})
 		for i := range 500 {
@@ -86,12 +86,12 @@ func TestParkedOperationThatPassesLetsTheNextGo(t *testing.T) {
 			if plans[k] > 1 && k != key(9) {
 				return dispatch.Plan{}, nil // settled while it was parked
 			}
-			return dispatch.Plan{Lane: "l", Run: func(context.Context) time.Time {
+			return dispatch.Plan{Lane: "l", Run: func(context.Context) dispatch.Again {
 				time.Sleep(time.Second)
 				mu.Lock()
 				defer mu.Unlock()
 				ran++
-				return time.Time{}
+				return dispatch.Again{}
 			}}, nil
 		})
 		for i := range 10 {
@@ -115,14 +115,14 @@ func TestNewsDuringARunPlansAgainWithItsVersion(t *testing.T) {
 		running := 0
 		d, stop := start(t, func(_ context.Context, _ dispatch.Key, min uint64) (dispatch.Plan, error) {
 			mins = append(mins, min)
-			return dispatch.Plan{Lane: "l", Width: 9, Run: func(context.Context) time.Time {
+			return dispatch.Plan{Lane: "l", Width: 9, Run: func(context.Context) dispatch.Again {
 				running++
 				if running > 1 {
 					t.Error("two runs of one operation at once")
 				}
 				time.Sleep(time.Second)
 				running--
-				return time.Time{}
+				return dispatch.Again{}
 			}}, nil
 		})
 		d.Wake(key(1), 3)
@@ -168,10 +168,10 @@ func TestShutdownDrainsWhatIsUnderWay(t *testing.T) {
 		var ended time.Duration
 		began := time.Now()
 		d, stop := start(t, func(context.Context, dispatch.Key, uint64) (dispatch.Plan, error) {
-			return dispatch.Plan{Lane: "l", Run: func(ctx context.Context) time.Time {
+			return dispatch.Plan{Lane: "l", Run: func(ctx context.Context) dispatch.Again {
 				<-ctx.Done()
 				ended = time.Since(began)
-				return time.Time{}
+				return dispatch.Again{}
 			}}, nil
 		})
 		d.Wake(key(1), 0)

@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/opledger/opledger/internal/metrics"
+	"github.com/opledger/opledger/projections"
 )
 
 // httpServer serves metrics and health.
@@ -73,13 +76,28 @@ func (h *httpServer) stop() error {
 // snapshot is what the gauges show.
 func (n *Node) snapshot() metrics.Snapshot {
 	s := metrics.Snapshot{Reviews: make(map[string]int), Waiting: make(map[string]int), ProjectionLag: -1}
-	counts := n.index.Counts()
-	for _, g := range counts.Groups {
-		s.Open = append(s.Open, metrics.Group{
-			Provider: g.Provider, Status: string(g.Status), Count: g.Count, Oldest: g.Oldest,
-		})
-	}
-	s.Reviews, s.OldestReview, s.Undetermined = counts.Reviews, counts.OldestReview, counts.Undetermined
+	groups := make(map[projections.CountKey]metrics.Group)
+	n.index.Each(func(o projections.Open) bool {
+		k := projections.CountKey{Provider: o.Provider, Status: o.Status}
+		g := groups[k]
+		g.Provider, g.Status = o.Provider, string(o.Status)
+		g.Count++
+		if g.Oldest.IsZero() || o.StatusSince.Before(g.Oldest) {
+			g.Oldest = o.StatusSince
+		}
+		groups[k] = g
+		if o.ReviewReason != "" {
+			s.Reviews[o.Provider]++
+			if s.OldestReview.IsZero() || o.ReviewSince.Before(s.OldestReview) {
+				s.OldestReview = o.ReviewSince
+			}
+		}
+		if o.Undetermined {
+			s.Undetermined++
+		}
+		return true
+	})
+	s.Open = slices.Collect(maps.Values(groups))
 	if n.executors != nil {
 		s.Waiting[RoleExecutor] = n.executors.Waiting()
 	}

@@ -68,7 +68,7 @@ func (l *Log) open(ctx context.Context, cfg *config.Config, log *slog.Logger) er
 	if l.Store, err = projections.NewStore(pc); err != nil {
 		return err
 	}
-	l.Projector, err = projections.NewProjector(pc)
+	l.Projector, err = projections.NewProjector(pc, nil)
 	return err
 }
 

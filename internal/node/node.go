@@ -80,7 +80,7 @@ type Node struct {
 	failed chan error
 	// first ends before work, and work before last: what takes work in, what
 	// works, and what the work needs.
-	first, work, last stage
+	first, work, last *stage
 }
 
 // stage is a group of goroutines that are stopped together.
@@ -90,9 +90,9 @@ type stage struct {
 	wg     sync.WaitGroup
 }
 
-func newStage(ctx context.Context) (st stage) {
-	st.ctx, st.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	return st
+func newStage(ctx context.Context) *stage {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	return &stage{ctx: ctx, cancel: cancel}
 }
 
 func (st *stage) stop() {
@@ -130,13 +130,14 @@ func (n *Node) start(ctx context.Context) error {
 		return err
 	}
 	if n.plays(RoleProjector) {
-		n.run(&n.last, "projector", n.projector.Run)
+		n.run(n.last, "projector", n.projector.Run)
 	}
-	n.run(&n.last, "index", n.index.Run)
-	n.run(&n.last, "clock", n.clock.run)
+	n.run(n.last, "clock", n.clock.run)
 	if err := n.roles(ctx); err != nil {
 		return err
 	}
+	n.index.Listen(n.opened)
+	n.run(n.last, "index", n.index.Run)
 	if err := n.serveHTTP(ctx); err != nil {
 		return err
 	}
@@ -207,7 +208,7 @@ func (n *Node) parts(ctx context.Context) error {
 	if n.index, err = projections.NewIndex(pc); err != nil {
 		return err
 	}
-	if n.projector, err = projections.NewProjector(pc); err != nil {
+	if n.projector, err = projections.NewProjector(pc, n.index.Apply); err != nil {
 		return err
 	}
 	if n.contracts, err = projections.NewContracts(pc); err != nil {
@@ -246,8 +247,7 @@ func (n *Node) roles(ctx context.Context) error {
 			return err
 		}
 	}
-	n.index.Listen(n.opened)
-	n.run(&n.first, "sweeper", n.sweep)
+	n.run(n.first, "sweeper", n.sweep)
 	if n.plays(RoleAPI) {
 		return n.startAPI(ctx)
 	}
@@ -255,9 +255,13 @@ func (n *Node) roles(ctx context.Context) error {
 }
 
 func (n *Node) startExecutor() error {
+	c, err := projections.NewClaims(n.projectionConfig())
+	if err != nil {
+		return err
+	}
 	x, err := executor.New(executor.Config{
 		Recorder: n.writer, States: n.store, Stamps: n.journal, Adapters: n.registry,
-		Claims: nil, Worker: n.worker, LeaseGrace: n.cfg.Executor.LeaseGrace, ClockError: n.cfg.Executor.ClockError,
+		Claims: claims{c, n.clock.Now, n.cfg.Executor.ClockError}, Worker: n.worker, LeaseGrace: n.cfg.Executor.LeaseGrace, ClockError: n.cfg.Executor.ClockError,
 		Width: n.cfg.Executor.Width, Now: n.clock.Now, Random: mathrand.Float64, Logger: n.log,
 		Observe: executor.Observer{
 			Outcome: n.metrics.Outcome, ClaimConflict: n.metrics.ClaimConflict, AppendConflict: n.metrics.Overtaken,
@@ -270,7 +274,7 @@ func (n *Node) startExecutor() error {
 	if err != nil {
 		return err
 	}
-	n.run(&n.work, "executor", n.executors.Run)
+	n.run(n.work, "executor", n.executors.Run)
 	n.follow(n.cfg.Executor.Consumer, n.executors, wakesExecutor)
 	return nil
 }
@@ -293,7 +297,7 @@ func (n *Node) startReconciler() error {
 	if err != nil {
 		return err
 	}
-	n.run(&n.work, "reconciler", n.looks.Run)
+	n.run(n.work, "reconciler", n.looks.Run)
 	n.follow(RoleReconciler, n.looks, wakesReconciler)
 	return nil
 }
@@ -302,7 +306,7 @@ func (n *Node) startReconciler() error {
 // operation: hints that name a version. A new consumer begins with new events;
 // what is open already comes from the index.
 func (n *Node) follow(durable string, d *dispatch.Dispatcher, wakes func(events.Record) bool) {
-	n.run(&n.first, "consumer "+durable, func(ctx context.Context) error {
+	n.run(n.first, "consumer "+durable, func(ctx context.Context) error {
 		return n.journal.Follow(ctx, natsjournal.FollowOptions{Durable: durable}, func(r events.Record) {
 			tenant, op, err := n.cfg.Subjects().ParseOperation(r.Subject)
 			if err != nil {
@@ -338,7 +342,7 @@ func wakesReconciler(r events.Record) bool {
 }
 
 // opened is told by the index of every operation that has something to come.
-func (n *Node) opened(o projections.Open) {
+func (n *Node) opened(o projections.Open, first bool) {
 	k := dispatch.Key{Tenant: o.Tenant, Operation: o.OperationID}
 	switch o.NextAction {
 	case events.NextAttempt:
@@ -347,7 +351,7 @@ func (n *Node) opened(o projections.Open) {
 		}
 	case events.NextReconcile, events.NextOutcome, events.NextApproval:
 		at := o.NextAt
-		if o.NextAction == events.NextOutcome && n.server != nil && !n.index.Ready() {
+		if o.NextAction == events.NextOutcome && n.server != nil && first {
 			at = n.clock.Now() // found at the start: its worker may be a dead predecessor
 		}
 		if n.looks != nil && !at.IsZero() {
@@ -371,7 +375,7 @@ func (n *Node) sweep(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		for _, o := range n.index.Due(n.clock.Now().Add(-sweepEvery), nil, sweepLimit) {
+		for _, o := range n.index.Due(n.clock.Now().Add(-sweepEvery), overdue, sweepLimit) {
 			k := dispatch.Key{Tenant: o.Tenant, Operation: o.OperationID}
 			if n.executors != nil {
 				n.executors.Wake(k, o.Version)
@@ -384,6 +388,9 @@ func (n *Node) sweep(ctx context.Context) error {
 }
 
 const sweepLimit = 10_000
+
+// overdue: what happens by itself.
+func overdue(a events.NextAction) bool { return a != events.NextDecision && a != events.NextNone }
 
 func (n *Node) startAPI(ctx context.Context) error {
 	var tenants []intake.Tenant
@@ -405,7 +412,7 @@ func (n *Node) startAPI(ctx context.Context) error {
 		return err
 	}
 	for _, t := range n.cfg.Tenants {
-		n.run(&n.first, "inbox "+t.ID, func(ctx context.Context) error {
+		n.run(n.first, "inbox "+t.ID, func(ctx context.Context) error {
 			return n.journal.Inbox(ctx, t.ID, func(ctx context.Context, m natsjournal.InboxMessage) error {
 				return natsapi.Inbox(ctx, svc, n.journal, m.Tenant, m.Data, m.Seq, m.Stamp)
 			})

@@ -1,0 +1,282 @@
+package natsjournal
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/opledger/opledger/events"
+)
+
+const (
+	// firstPause and maxPause bound the wait between two publishes of the same
+	// event, before jitter.
+	firstPause = 2 * time.Millisecond
+	maxPause   = 500 * time.Millisecond
+	// maxSystemTries bounds the publishes of one system record.
+	maxSystemTries = 8
+)
+
+// Error codes of nats-server 2.15 that say "another write is there or on its
+// way" and never who won.
+const (
+	codeWrongSequence         jetstream.ErrorCode = 10071
+	codeDuplicateInProcess    jetstream.ErrorCode = 10158
+	codeWrongSequenceConstant jetstream.ErrorCode = 10164
+)
+
+// Append stores an event right after the message expected on its operation's
+// subject (0: as the first). The sequence is that of the last message in the
+// fold on which the decision was made.
+//
+// With a nil error the event is stored, exactly once; Record.Seq is its place
+// and Record.Stamp the log's time stamp where it had to be read back, else
+// zero (see Read). ErrConflict: another message took the place, this one is not
+// stored and never will be. ErrTooLarge, ErrRefused: nothing was stored.
+// ErrNoVerdict: ctx ended first; the event may be stored, or become so. Until
+// then Append goes on, so ctx is what bounds it. A crash during Append leaves
+// the event stored or not; whoever folds the operation next sees which.
+func (j *Journal) Append(ctx context.Context, e events.Event, expected uint64) (events.Record, error) {
+	if e.Ledger == "" {
+		e.Ledger = j.ledger
+	}
+	if e.Ledger != j.ledger {
+		return events.Record{}, fmt.Errorf("natsjournal: append: event of another ledger %q", e.Ledger)
+	}
+	subject, err := j.subjects.Operation(e.Tenant, e.Operation)
+	if err != nil {
+		return events.Record{}, err
+	}
+	body, err := events.Encode(e)
+	if err != nil {
+		return events.Record{}, err
+	}
+	if limit := j.nc.MaxPayload() - headerRoom; int64(len(body)) > limit {
+		return events.Record{}, fmt.Errorf("natsjournal: append to %s: %w: %d bytes, at most %d",
+			subject, ErrTooLarge, len(body), limit)
+	}
+	a := &appending{j: j, subject: subject, body: body, expected: expected, msg: nats.NewMsg(subject)}
+	a.msg.Data = body
+	a.msg.Header.Set(jetstream.MsgIDHeader, e.ID)
+	a.msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(expected, 10))
+	a.msg.Header.Set("Content-Type", events.ContentType)
+	a.msg.Header.Set(events.HeaderKind, string(e.Data.Kind()))
+	r, err := a.run(ctx)
+	if err != nil {
+		return events.Record{}, fmt.Errorf("natsjournal: append %s to %s after %d: %w", e.Data.Kind(), subject, expected, err)
+	}
+	if r.Body == nil {
+		r.Event, r.Subject, r.Body = e, subject, body
+	}
+	return r, nil
+}
+
+// appending is one event on its way.
+type appending struct {
+	j        *Journal
+	subject  string
+	body     []byte
+	expected uint64
+	msg      *nats.Msg
+	// last is what went wrong last, for the error text.
+	last error
+}
+
+// run publishes until there is a verdict. doubtful means that an earlier
+// publish of this event was not plainly acknowledged, so it may be stored.
+func (a *appending) run(ctx context.Context) (events.Record, error) {
+	if err := ctx.Err(); err != nil {
+		return events.Record{}, err
+	}
+	pause := firstPause
+	for doubtful := false; ; doubtful = true {
+		ack := a.j.publish(ctx, a.msg)
+		a.last = ack.err
+		if ack.plain(a.j.names.Events, a.expected) {
+			return events.Record{Seq: ack.Seq}, nil
+		}
+		if !doubtful {
+			if ack.definite() {
+				return events.Record{}, ack.refusal()
+			}
+			continue // the same event once more, at once
+		}
+		r, verdict, err := a.ask(ctx, ack)
+		if verdict {
+			return r, err
+		}
+		if err != nil {
+			a.last = err
+		}
+		if ack.definite() {
+			return events.Record{}, fmt.Errorf("%w: %w", ErrNoVerdict, ack.refusal())
+		}
+		if a.j.denied(a.subject) {
+			return events.Record{}, fmt.Errorf("%w: %w", ErrNoVerdict, ErrDenied)
+		}
+		if errors.Is(a.last, nats.ErrConnectionClosed) {
+			return events.Record{}, fmt.Errorf("%w: %w", ErrNoVerdict, a.last)
+		}
+		if !sleep(ctx, pause) {
+			return events.Record{}, fmt.Errorf("%w: %w (last: %w)", ErrNoVerdict, ctx.Err(), a.last)
+		}
+		pause = min(2*pause, maxPause)
+	}
+}
+
+// ask reads the first message after the expected one. It gives a verdict only
+// if the publish before it was answered: on one node that answer proves that
+// what was written earlier is on the disk. The read without an answer only
+// tells whether the stream is gone.
+func (a *appending) ask(ctx context.Context, ack pubAck) (r events.Record, verdict bool, err error) {
+	m, err := a.j.get(ctx, getRequest{Seq: a.expected + 1, NextFor: a.subject})
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return r, true, fmt.Errorf("%w: %w", ErrNoVerdict, err)
+	case errors.Is(err, ErrNotFound):
+		return r, false, nil // nothing there: publish the same again
+	case err != nil:
+		return r, false, err
+	case !ack.answered:
+		return r, false, nil
+	}
+	// Ours means the same bytes, and so the same event id.
+	if events.Digest(m.Data) == events.Digest(a.body) {
+		return a.j.decode(m), true, nil
+	}
+	return r, true, fmt.Errorf("%w: message %d is there", ErrConflict, m.Seq)
+}
+
+// pubAck is the answer to a publish.
+type pubAck struct {
+	Stream    string              `json:"stream"`
+	Seq       uint64              `json:"seq"`
+	Duplicate bool                `json:"duplicate"`
+	Error     *jetstream.APIError `json:"error"`
+
+	// answered: the server answered this publish, whatever it said.
+	answered bool
+	err      error
+}
+
+func (j *Journal) publish(ctx context.Context, msg *nats.Msg) pubAck {
+	ctx, cancel := context.WithTimeout(ctx, j.call)
+	defer cancel()
+	answer, err := j.tr.request(ctx, msg)
+	if err != nil {
+		return pubAck{err: err}
+	}
+	var ack pubAck
+	if err := json.Unmarshal(answer.Data, &ack); err != nil {
+		return pubAck{err: fmt.Errorf("unreadable acknowledgement: %w", err)}
+	}
+	ack.answered = true
+	switch {
+	case ack.Error != nil:
+		ack.err = ack.Error
+	case ack.Duplicate:
+		ack.err = fmt.Errorf("duplicate of %d", ack.Seq)
+	}
+	return ack
+}
+
+func (a pubAck) plain(stream string, expected uint64) bool {
+	return a.answered && a.err == nil && a.Stream == stream && a.Seq > expected
+}
+
+// definite reports whether the server said for good that it did not store it.
+// Server-side failures (5xx) are not definite: the write may be on its way.
+func (a pubAck) definite() bool {
+	if errors.Is(a.err, nats.ErrMaxPayload) {
+		return true
+	}
+	if !a.answered || a.Error == nil || a.Error.Code >= 500 {
+		return false
+	}
+	switch a.Error.ErrorCode {
+	case codeWrongSequence, codeWrongSequenceConstant, codeDuplicateInProcess:
+		return false
+	}
+	return true
+}
+
+func (a pubAck) refusal() error {
+	if err := translate(a.err); errors.Is(err, ErrTooLarge) || errors.Is(err, ErrNotFound) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrRefused, a.err)
+}
+
+// denied reports whether the server told this connection that it may not
+// publish on subject. Such a publish gets no answer at all.
+func (j *Journal) denied(subject string) bool {
+	err := j.nc.LastError()
+	return errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), strconv.Quote(subject))
+}
+
+// AppendSystem stores a record that belongs to no operation and returns its
+// sequence number. There is no compare-and-swap: the record's id keeps it
+// single within the journal's duplicate window. After ErrNoVerdict it may be
+// stored.
+func (j *Journal) AppendSystem(ctx context.Context, s events.System) (uint64, error) {
+	if s.Ledger == "" {
+		s.Ledger = j.ledger
+	}
+	if s.ID == "" {
+		s.ID = events.NewID()
+	}
+	body, err := events.EncodeSystem(s)
+	if err != nil {
+		return 0, err
+	}
+	msg := nats.NewMsg(j.subjects.System(s.Kind.Name()))
+	msg.Data = body
+	msg.Header.Set(jetstream.MsgIDHeader, s.ID)
+	msg.Header.Set("Content-Type", events.ContentType)
+	msg.Header.Set(events.HeaderKind, string(s.Kind))
+	seq, err := j.store(ctx, msg)
+	if err != nil {
+		return 0, fmt.Errorf("natsjournal: append %s: %w", s.Kind, err)
+	}
+	return seq, nil
+}
+
+// store publishes a message that has an id of its own, a few times if need be.
+func (j *Journal) store(ctx context.Context, msg *nats.Msg) (uint64, error) {
+	pause := firstPause
+	var last error
+	for range maxSystemTries {
+		ack := j.publish(ctx, msg)
+		if ack.answered && ack.Error == nil && ack.Seq > 0 {
+			return ack.Seq, nil
+		}
+		if last = ack.err; ack.definite() {
+			return 0, ack.refusal()
+		}
+		if !sleep(ctx, pause) {
+			return 0, fmt.Errorf("%w: %w (last: %w)", ErrNoVerdict, ctx.Err(), last)
+		}
+		pause = min(2*pause, maxPause)
+	}
+	return 0, fmt.Errorf("%w: %w", ErrNoVerdict, last)
+}
+
+// sleep waits a random time up to d and reports whether ctx is still alive.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d/2 + rand.N(d/2+1))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
