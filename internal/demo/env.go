@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -25,7 +26,8 @@ import (
 // Names that every scenario uses.
 const (
 	tenant  = "acme"
-	user    = "acme-app"
+	user    = "acme-operator"
+	agent   = "acme-agent"
 	account = "main"
 	action  = "task.create"
 )
@@ -60,6 +62,8 @@ type env struct {
 
 	simURL string
 	sim    *simulator.Client
+	// listen is where an embedded server listens; empty picks a port.
+	listen string
 
 	mu        sync.Mutex
 	started   int
@@ -131,7 +135,7 @@ func (e *env) config(name, url string, vars map[string]string, more map[string]a
 	}
 	natsCfg := map[string]any{"password": "env://" + envLedger}
 	if url == "" {
-		natsCfg["store_dir"], natsCfg["listen"] = "store", "127.0.0.1:0"
+		natsCfg["store_dir"], natsCfg["listen"] = "store", cmp.Or(e.listen, "127.0.0.1:0")
 	} else {
 		natsCfg["url"], natsCfg["assert_sync_always"] = url, true
 	}
@@ -143,7 +147,10 @@ func (e *env) config(name, url string, vars map[string]string, more map[string]a
 	doc, err := json.MarshalIndent(map[string]any{
 		"nats": natsCfg,
 		"tenants": []any{map[string]any{
-			"id": tenant, "users": []any{map[string]any{"name": user, "password": "env://" + envUser, "role": access.RoleOperator}},
+			"id": tenant, "users": []any{
+				map[string]any{"name": user, "password": "env://" + envUser, "role": access.RoleOperator},
+				map[string]any{"name": agent, "password": "env://" + envUser, "role": access.RoleAgent},
+			},
 		}},
 		"providers": []any{map[string]any{
 			"contract": "contract.yaml",
