@@ -23,14 +23,12 @@ type Ledger struct {
 	// lose the answer of a stored one. Both may be nil.
 	BeforeAppend func(e events.Event) error
 	AfterAppend  func(e events.Event) error
-	// Behind holds the projection of an operation at an older version.
-	Behind map[string]uint64
-
 	mu       sync.Mutex
 	seq      uint64
 	records  map[string][]events.Record
 	claims   map[string]claim
 	revision uint64
+	behind   map[string]uint64
 }
 
 type claim struct {
@@ -43,7 +41,7 @@ type claim struct {
 func New(now func() time.Time) *Ledger {
 	return &Ledger{
 		Now: now, records: make(map[string][]events.Record), claims: make(map[string]claim),
-		Behind: make(map[string]uint64),
+		behind: make(map[string]uint64),
 	}
 }
 
@@ -123,7 +121,10 @@ func (l *Ledger) Truth(ctx context.Context, tenant, op string) (operation.State,
 // version min.
 func (l *Ledger) State(ctx context.Context, tenant, op string, min uint64) (operation.State, error) {
 	recs, err := l.Load(ctx, tenant, op)
-	if behind, ok := l.Behind[key(tenant, op)]; ok && behind >= min && uint64(len(recs)) > behind {
+	l.mu.Lock()
+	behind, ok := l.behind[key(tenant, op)]
+	l.mu.Unlock()
+	if ok && behind >= min && uint64(len(recs)) > behind {
 		recs = recs[:behind]
 	}
 	return operation.Fold(recs), err
@@ -170,6 +171,18 @@ func (l *Ledger) Release(_ context.Context, tenant, op string, revision uint64) 
 		delete(l.claims, k)
 	}
 	return nil
+}
+
+// HoldBack keeps the projection of an operation at an older version; zero lets
+// it catch up.
+func (l *Ledger) HoldBack(tenant, op string, version uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if version == 0 {
+		delete(l.behind, key(tenant, op))
+		return
+	}
+	l.behind[key(tenant, op)] = version
 }
 
 // LoseClaims forgets every claim, as a lost bucket does.
