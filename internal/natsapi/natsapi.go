@@ -177,8 +177,17 @@ func (s *Server) handle(ctx context.Context, verb string, r micro.Request) {
 		s.refuse(r, api.NewProblem(api.ProblemUnavailable, "the answer could not be encoded"))
 		return
 	}
-	if err := r.Respond(body, micro.WithHeaders(micro.Headers{"Content-Type": {ContentTypeJSON}})); err != nil {
-		s.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "answer not sent", slog.String("verb", verb), slog.Any("err", err))
+	s.reply(r, body, nats.Header{"Content-Type": {ContentTypeJSON}})
+}
+
+// reply answers on the connection itself: a micro.Request may only be touched
+// before its handler returns, and requests are handled side by side.
+func (s *Server) reply(r micro.Request, body []byte, h nats.Header) {
+	if r.Reply() == "" {
+		return // nobody waits
+	}
+	if err := s.cfg.Conn.PublishMsg(&nats.Msg{Subject: r.Reply(), Header: h, Data: body}); err != nil {
+		s.cfg.Logger.LogAttrs(s.ctx, slog.LevelWarn, "answer not sent", slog.Any("err", err))
 	}
 }
 
@@ -202,10 +211,9 @@ func (s *Server) refuse(r micro.Request, p *api.Problem) {
 	if err != nil {
 		body = nil
 	}
-	err = r.Error(strconv.Itoa(p.Status), p.Title, body, micro.WithHeaders(micro.Headers{"Content-Type": {ContentTypeProblem}}))
-	if err != nil {
-		s.cfg.Logger.LogAttrs(s.ctx, slog.LevelWarn, "problem not sent", slog.Any("err", err))
-	}
+	s.reply(r, body, nats.Header{
+		micro.ErrorHeader: {p.Title}, micro.ErrorCodeHeader: {strconv.Itoa(p.Status)}, "Content-Type": {ContentTypeProblem},
+	})
 }
 
 // Refused is what is published on the refused subject for an inbox message that
