@@ -156,10 +156,14 @@ func (c Contract) deadline(s State) time.Time {
 	return d
 }
 
+// proven reports whether the contract's promises may be relied on without a
+// person. An assumed contract never repeats by itself.
+func (c Contract) proven() bool { return c.Proof == ProofDocumented || c.Proof == ProofVerifiedLive }
+
 // keyDeadline returns until when a request with the operation's key may still
 // be started, and whether the contract allows that at all.
 func (c Contract) keyDeadline(firstSend time.Time) (time.Time, bool) {
-	if !c.KeySupported || c.Retention <= 0 || (c.Proof != ProofDocumented && c.Proof != ProofVerifiedLive) {
+	if !c.KeySupported || c.Retention <= 0 || !c.proven() {
 		return time.Time{}, false
 	}
 	if c.Retention == Forever {

@@ -2,6 +2,7 @@ package providers
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -208,18 +209,8 @@ func (h *HTTP) render(t requestTemplate, s scope, acc *account) (rendered, error
 		return out, err
 	}
 	out.headers = append(out.headers, header{h.file.conn.authHeader, value})
-	slices.SortFunc(out.headers, func(a, b header) int { return compareText(a.name, b.name) })
+	slices.SortFunc(out.headers, func(a, b header) int { return cmp.Compare(a.name, b.name) })
 	return out, nil
-}
-
-func compareText(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // credential is what the secrets of an account are at one moment.

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -89,19 +91,35 @@ func NewRegistry(files []Configured, store Store, opts RegistryOptions) (*Regist
 			r.byProvider[c.File.Provider] = make(map[string]Account)
 		}
 		for name, account := range c.Accounts {
+			if other, there := r.byProvider[c.File.Provider][name]; there && !reflect.DeepEqual(other, account) {
+				return nil, fmt.Errorf("providers: %s has two different accounts named %s", c.File.Provider, name)
+			}
 			r.byProvider[c.File.Provider][name] = account
 		}
 	}
 	return r, nil
 }
 
-// Files lists the contract files in force.
+// Files lists the contract files in force, by name.
 func (r *Registry) Files() []*File {
 	var out []*File
 	for _, e := range r.byDigest {
 		out = append(out, e.file)
 	}
+	slices.SortFunc(out, func(a, b *File) int { return cmp.Compare(a.Name, b.Name) })
 	return out
+}
+
+// Close drops idle connections. Requests under way go on.
+func (r *Registry) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.byDigest {
+		e.adapter.Close()
+	}
+	for _, e := range r.old {
+		e.adapter.Close()
+	}
 }
 
 // Current returns the contract in force for a new intent, or an error that

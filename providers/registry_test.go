@@ -2,14 +2,13 @@ package providers_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
 	"testing"
-
-	"encoding/json"
 
 	"github.com/google/go-cmp/cmp"
 

@@ -97,7 +97,7 @@ func (w *watch) gotConn(info httptrace.GotConnInfo) {
 		w.blind = true
 		return
 	}
-	if false {
+	if len(w.conns) > 0 {
 		c.seal()
 	} else {
 		c.begin()

@@ -90,6 +90,10 @@ func keyedRequest(t testing.TB, base string, body string) *http.Request {
 func TestTheTransportsHiddenRepeatIsHeldDown(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{"{}", ""} {
+		req := keyedRequest(t, "http://h", body)
+		if req.GetBody != nil || req.Body == nil || req.Body == http.NoBody {
+			t.Errorf("body %q: the transport could repeat this request", body)
+		}
 		server := &counting{}
 		s := httptest.NewServer(server)
 		t.Cleanup(s.Close)
