@@ -321,17 +321,20 @@ func (x *Executor) start(ctx context.Context, f flight, revision uint64, digest,
 // may not be sent any more, or "" if it may: the key's window is judged by the
 // log's clock, the lease by the monotonic one (I5).
 func (x *Executor) tooLate(ctx context.Context, f flight) string {
-	a, _ := f.s.AttemptByID(f.attempt)
-	if !f.step.ValidUntil.IsZero() {
-		rec, err := x.cfg.Stamps.Read(ctx, f.s.LastSeq)
-		if err != nil {
-			return "the log's time stamp could not be read"
-		}
-		if !operation.KeyWindow(f.step.ValidUntil, rec.Stamp, x.lease(f.c)) {
-			return "the permit's window closed while the attempt was being recorded"
-		}
+	// Contract time is the log's: its own stamp of this attempt decides.
+	rec, err := x.cfg.Stamps.Read(ctx, f.s.LastSeq)
+	if err != nil {
+		return "the log's time stamp could not be read"
 	}
-	spent := max(time.Since(f.began), x.cfg.Now().Sub(a.StartedAt))
+	if !operation.KeyWindow(f.step.ValidUntil, rec.Stamp, x.lease(f.c)) {
+		return "the permit's window closed while the attempt was being recorded"
+	}
+	if !operation.ApprovedAt(f.s, rec.Stamp) {
+		return "the approval ran out while the attempt was being recorded"
+	}
+	// The monotonic clock stands still while the machine sleeps, the wall clock
+	// can be set back: the later one counts.
+	spent := max(time.Since(f.began), time.Now().Round(0).Sub(f.began.Round(0)))
 	if ctx.Err() != nil {
 		return "the worker is stopping"
 	}

@@ -339,6 +339,10 @@ func (s State) operatorPermit(now time.Time) *Permit {
 	return nil
 }
 
+// ApprovedAt reports whether the approval, if one is required, is valid at a
+// moment of the log's clock (I7).
+func ApprovedAt(s State, at time.Time) bool { return s.approved(at) }
+
 // approved reports whether the approval, if one is required, is valid at now.
 func (s State) approved(now time.Time) bool {
 	if !s.approvalRequired() {

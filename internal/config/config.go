@@ -296,6 +296,9 @@ func (c *Config) checkProvider(i int, p Provider, fail func(string, ...any)) {
 		if err := events.CheckID("id", a.ID); err != nil {
 			fail("%s.accounts[%d]: %w", at, j, err)
 		}
+		if a.ProviderID == "" {
+			fail("%s.accounts[%d].provider_id is required: the provider's own id of the account, which operations are bound to", at, j)
+		}
 		for name, ref := range a.Secrets {
 			if _, err := providers.ParseRef(ref); err != nil {
 				fail("%s.accounts[%d].secrets.%s: %w", at, j, name, err)

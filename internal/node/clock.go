@@ -13,6 +13,10 @@ import (
 type clock struct {
 	base   time.Time // with its monotonic reading
 	offset atomic.Int64
+	// drift is how far wall and monotonic clock of this machine were apart at
+	// the last measurement; asleep asks for a new one.
+	drift  atomic.Int64
+	asleep chan struct{}
 	source serverTime
 	log    *slog.Logger
 }
@@ -30,16 +34,27 @@ const (
 )
 
 func newClock(ctx context.Context, source serverTime, log *slog.Logger) (*clock, error) {
-	c := &clock{base: time.Now(), source: source, log: log}
+	c := &clock{base: time.Now(), source: source, log: log, asleep: make(chan struct{}, 1)}
 	if err := c.sync(ctx); err != nil {
 		return nil, fmt.Errorf("node: read the log's clock: %w", err)
 	}
 	return c, nil
 }
 
-// Now returns contract time.
+// Now returns contract time. When wall and monotonic clock of this machine have
+// moved apart (it slept, or its clock was set), the offset is measured anew.
 func (c *clock) Now() time.Time {
+	if drift := c.apart() - time.Duration(c.drift.Load()); drift.Abs() > clockJump {
+		select {
+		case c.asleep <- struct{}{}:
+		default:
+		}
+	}
 	return c.base.Add(time.Since(c.base) + time.Duration(c.offset.Load()))
+}
+
+func (c *clock) apart() time.Duration {
+	return time.Now().Round(0).Sub(c.base.Round(0)) - time.Since(c.base)
 }
 
 // sync measures the offset: the server read its clock at some moment between
@@ -47,6 +62,7 @@ func (c *clock) Now() time.Time {
 func (c *clock) sync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
+	drift := c.apart()
 	began := time.Since(c.base)
 	there, err := c.source.Time(ctx)
 	if err != nil {
@@ -54,6 +70,7 @@ func (c *clock) sync(ctx context.Context) error {
 	}
 	middle := (began + time.Since(c.base)) / 2
 	offset := there.Round(0).Sub(c.base.Round(0).Add(middle))
+	c.drift.Store(int64(drift))
 	if old := time.Duration(c.offset.Swap(int64(offset))); (offset - old).Abs() > clockJump {
 		c.log.LogAttrs(ctx, slog.LevelWarn, "the log's clock differs from this machine's",
 			slog.Duration("offset", offset), slog.Duration("before", old))
@@ -70,6 +87,7 @@ func (c *clock) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+		case <-c.asleep:
 		}
 		if err := c.sync(ctx); err != nil && ctx.Err() == nil {
 			c.log.LogAttrs(ctx, slog.LevelWarn, "the log's clock could not be read", slog.Any("err", err))
