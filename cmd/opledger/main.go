@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -84,6 +85,9 @@ func exitCode(err error, stderr io.Writer) int {
 		return ce.code
 	}
 	fmt.Fprintln(stderr, "opledger:", err)
+	if strings.HasPrefix(err.Error(), "unknown command") { // cobra has no type for it
+		return exitUsage
+	}
 	var p *api.Problem
 	if errors.As(err, &p) {
 		for _, f := range p.Fields {

@@ -26,7 +26,7 @@ func k1NoLookup() class {
 func k4() class { return class{name: "K4", provider: "crm", contract: "sim-crm", preset: "crm"} }
 
 func k5() class {
-	return class{name: "K5", provider: "nothing", contract: "sim-nothing", preset: "nothing"}
+	return class{name: "K5", provider: "pager", contract: "sim-nothing", preset: "nothing"}
 }
 
 // quick scales the times of a contract down, so that the demo takes seconds.
