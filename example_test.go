@@ -57,8 +57,7 @@ func Example() {
 
 	wish.Args = json.RawMessage(`{"title":"Call Grace"}`)
 	_, err = c.Submit(ctx, wish)
-	var p *api.Problem
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*api.Problem](err); ok {
 		fmt.Println(p.Code, p.Fields)
 	}
 	// Output:

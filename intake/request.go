@@ -41,8 +41,7 @@ func decode[T any](raw []byte) (T, *api.Problem) {
 
 // describe tells what is wrong with a request without repeating its values.
 func describe(err error) string {
-	var te *json.UnmarshalTypeError
-	if errors.As(err, &te) {
+	if te, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Sprintf("member %q must be %s, not %s", te.Field, te.Type, te.Value)
 	}
 	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {

@@ -98,8 +98,8 @@ func (x *world) state() operation.State {
 	return s
 }
 
-// run drives the reconciler for a while, as the dispatcher does.
-func (x *world) run(d time.Duration) {
+// start drives the reconciler, as the dispatcher does, until it is stopped.
+func (x *world) start() (stop func()) {
 	x.t.Helper()
 	ctx, cancel := context.WithCancel(x.t.Context())
 	disp, err := dispatch.New(dispatch.Config{Planner: x.r})
@@ -109,10 +109,16 @@ func (x *world) run(d time.Duration) {
 	done := make(chan struct{})
 	go func() { _ = disp.Run(ctx); close(done) }()
 	disp.Wake(dispatch.Key{Tenant: "acme", Operation: "op-1"}, 0)
+	return func() { cancel(); <-done }
+}
+
+// run drives the reconciler for a while.
+func (x *world) run(d time.Duration) {
+	x.t.Helper()
+	stop := x.start()
 	time.Sleep(d)
 	synctest.Wait()
-	cancel()
-	<-done
+	stop()
 }
 
 // Cases G80, F76: a worker that dies leaves an unknown outcome when its lease
@@ -218,8 +224,9 @@ func TestTwoReconcilersAgree(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			return found("731")
 		})
-		go x.run(time.Minute)
+		other := x.start()
 		x.run(2 * time.Minute)
+		other()
 		s := x.state()
 		if s.Status != operation.StatusConfirmed || s.Duplicate || len(s.Anomalies) != 0 {
 			t.Errorf("got %s, duplicate %t, anomalies %v", s.Status, s.Duplicate, s.Anomalies)

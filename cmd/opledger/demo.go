@@ -45,7 +45,7 @@ only if the simulator's own object table says so.`,
 			if keep {
 				fmt.Fprintln(cmd.ErrOrStderr(), "configuration, stores and logs stay in", dir)
 			} else {
-				defer os.RemoveAll(dir)
+				defer func() { _ = os.RemoveAll(dir) }()
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), 5*time.Minute)
 			defer cancel()

@@ -119,17 +119,18 @@ func explainPermission(row func(string, string, ...any), s operation.State) {
 }
 
 func attemptLine(a operation.Attempt) string {
-	line := fmt.Sprintf("%s by %s: %s", clock(a.StartedAt), a.Worker, a.State)
+	var line strings.Builder
+	line.WriteString(fmt.Sprintf("%s by %s: %s", clock(a.StartedAt), a.Worker, a.State))
 	for _, part := range []string{string(a.Proof), string(a.Unknown), a.Reason, a.ProviderRequestID} {
-		line += bracket(part)
+		line.WriteString(bracket(part))
 	}
 	if a.State == operation.AttemptOpen {
-		line += ", lease until " + clock(a.LeaseUntil)
+		line.WriteString(", lease until " + clock(a.LeaseUntil))
 	}
 	if a.Transport != nil && a.Transport.Error != "" {
-		line += ": " + a.Transport.Error
+		line.WriteString(": " + a.Transport.Error)
 	}
-	return line
+	return line.String()
 }
 
 func clock(t time.Time) string {

@@ -77,7 +77,7 @@ operation.`,
 			if err != nil {
 				return err
 			}
-			defer log.Close()
+			defer func() { _ = log.Close() }()
 			err = log.Journal.Replay(cmd.Context(), o, func(r events.Record) error {
 				if !end.IsZero() && r.Stamp.After(end) {
 					return errEnough
@@ -119,14 +119,14 @@ func printEvent(out, errOut io.Writer, r events.Record, kinds []string) error {
 // progress shows a bar on a terminal, and nothing elsewhere.
 func progress(cmd *cobra.Command, what string) (func(done, total uint64), func()) {
 	f, ok := cmd.ErrOrStderr().(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) { //nolint:gosec // a descriptor fits
+	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return func(uint64, uint64) {}, func() {}
 	}
 	bar := progressbar.NewOptions64(-1, progressbar.OptionSetDescription(what), progressbar.OptionSetWriter(f),
 		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionShowCount(), progressbar.OptionClearOnFinish())
 	return func(done, total uint64) {
-		bar.ChangeMax64(int64(total)) //nolint:gosec // a count of messages
-		_ = bar.Set64(int64(done))    //nolint:gosec // a count of messages
+		bar.ChangeMax64(int64(total))
+		_ = bar.Set64(int64(done))
 	}, func() { _ = bar.Finish() }
 }
 
@@ -146,7 +146,7 @@ newer one. Nothing else needs to stop.`,
 			if err != nil {
 				return err
 			}
-			defer log.Close()
+			defer func() { _ = log.Close() }()
 			show, done := progress(cmd, "rebuild")
 			r, err := log.Projector.Rebuild(cmd.Context(), show)
 			done()
@@ -187,7 +187,7 @@ projection is byte for byte the fold of its operation. Exit code 1 if not.`,
 			if err != nil {
 				return err
 			}
-			defer log.Close()
+			defer func() { _ = log.Close() }()
 			show, done := progress(cmd, "verify")
 			r, err := log.Projector.Verify(cmd.Context(), show)
 			done()

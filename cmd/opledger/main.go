@@ -20,7 +20,7 @@ import (
 )
 
 // version is set by the linker: -ldflags "-X main.version=1.2.3".
-var version = "0.1.0-dev" //nolint:gochecknoglobals // the linker needs a variable
+var version = "0.1.0-dev"
 
 // Exit codes; they are stable.
 const (
@@ -77,8 +77,7 @@ func exitCode(err error, stderr io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
-	var ce *codeError
-	if errors.As(err, &ce) {
+	if ce, ok := errors.AsType[*codeError](err); ok {
 		if !ce.quiet {
 			fmt.Fprintln(stderr, "opledger:", err)
 		}
@@ -88,8 +87,7 @@ func exitCode(err error, stderr io.Writer) int {
 	if strings.HasPrefix(err.Error(), "unknown command") { // cobra has no type for it
 		return exitUsage
 	}
-	var p *api.Problem
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*api.Problem](err); ok {
 		for _, f := range p.Fields {
 			fmt.Fprintln(stderr, "  differs:", f)
 		}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -140,9 +141,7 @@ func (e *env) config(name, url string, vars map[string]string, more map[string]a
 		natsCfg["url"], natsCfg["assert_sync_always"] = url, true
 	}
 	executor := map[string]any{"lease_grace": "1s", "clock_error": "50ms", "drain": "2s"}
-	for k, v := range more {
-		executor[k] = v
-	}
+	maps.Copy(executor, more)
 	// JSON is YAML, and needs no library to write.
 	doc, err := json.MarshalIndent(map[string]any{
 		"nats": natsCfg,

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -303,7 +304,8 @@ func ledgerChanged(ctx context.Context, _ *env, l *ledger) ([]string, error) {
 		return nil, err
 	}
 	if _, err := l.submit(ctx, "op-1", title+" today"); !isConflict(err) {
-		return nil, fmt.Errorf("other words under the same id were answered %v, not with a conflict that names both digests", err)
+		return nil, fmt.Errorf("other words under the same id were not answered with a conflict that names both digests: %w",
+			cmp.Or(err, errors.New("they were taken")))
 	}
 	return []string{"op-1"}, nil
 }

@@ -23,12 +23,12 @@ type Ledger struct {
 	// lose the answer of a stored one. Both may be nil.
 	BeforeAppend func(e events.Event) error
 	AfterAppend  func(e events.Event) error
-	mu       sync.Mutex
-	seq      uint64
-	records  map[string][]events.Record
-	claims   map[string]claim
-	revision uint64
-	behind   map[string]uint64
+	mu           sync.Mutex
+	seq          uint64
+	records      map[string][]events.Record
+	claims       map[string]claim
+	revision     uint64
+	behind       map[string]uint64
 }
 
 type claim struct {

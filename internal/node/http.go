@@ -108,7 +108,7 @@ func (n *Node) snapshot() metrics.Snapshot {
 	defer cancel()
 	if n.plays(RoleProjector) {
 		if lag, err := n.projector.Lag(ctx); err == nil {
-			s.ProjectionLag = int64(lag) //nolint:gosec // a lag is far from the limit
+			s.ProjectionLag = int64(lag)
 		}
 	}
 	consumers := map[string]bool{n.cfg.Executor.Consumer: n.plays(RoleExecutor), RoleReconciler: n.plays(RoleReconciler)}

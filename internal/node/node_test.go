@@ -102,7 +102,7 @@ func newWorld(t *testing.T, o options) *world {
 		contract = []byte(o.edit(string(contract)))
 	}
 	dir := t.TempDir()
-	write := func(name string, data string) {
+	write := func(name, data string) {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o600); err != nil {
 			t.Fatal(err)
 		}

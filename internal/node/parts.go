@@ -42,8 +42,7 @@ type claims struct {
 func (c claims) Take(ctx context.Context, want executor.Claim) (uint64, time.Time, error) {
 	claim := projections.Claim{AttemptID: want.AttemptID, Worker: want.Worker, Until: want.Until}
 	revision, err := c.Claims.TakeOver(ctx, want.Tenant, want.Operation, claim, c.now(), c.clockError, want.Settled)
-	var held *projections.ClaimedError
-	if errors.As(err, &held) {
+	if held, ok := errors.AsType[*projections.ClaimedError](err); ok {
 		return 0, held.Held.Until, nil
 	}
 	return revision, time.Time{}, err
