@@ -149,11 +149,11 @@ func Decode(body []byte) (Event, error) {
 	}
 	kind, ok := strings.CutPrefix(env.Type, TypePrefix)
 	if !ok {
-		return Event{}, fmt.Errorf("%w: type %q is not of format v1", ErrMalformed, clip(env.Type, 64))
+		return Event{}, fmt.Errorf("%w: its type is not of format v1", ErrMalformed)
 	}
 	ledger, ok := strings.CutPrefix(env.Source, ledgerSource)
 	if !ok {
-		return Event{}, fmt.Errorf("%w: source %q is not a ledger", ErrMalformed, clip(env.Source, 64))
+		return Event{}, fmt.Errorf("%w: its source is not a ledger", ErrMalformed)
 	}
 	var c common
 	if err := json.Unmarshal(env.Data, &c); err != nil {
@@ -188,15 +188,15 @@ func (e Event) check() error {
 	case e.Data == nil:
 		return fmt.Errorf("%w: no data", ErrMalformed)
 	case e.ID == "" || len(e.ID) > MaxIDLength:
-		return fmt.Errorf("%w: id %q", ErrMalformed, clip(e.ID, 64))
+		return fmt.Errorf("%w: an id of %d bytes", ErrMalformed, len(e.ID))
 	case e.Version == 0 || e.Version > MaxVersion:
 		return fmt.Errorf("%w: version %d", ErrMalformed, e.Version)
 	}
-	if err := CheckID("tenant", e.Tenant); err != nil {
-		return fmt.Errorf("%w: %w", ErrMalformed, err)
+	if CheckID("tenant", e.Tenant) != nil {
+		return fmt.Errorf("%w: tenant: %w", ErrMalformed, ErrInvalidID)
 	}
-	if err := CheckID("operation_id", e.Operation); err != nil {
-		return fmt.Errorf("%w: %w", ErrMalformed, err)
+	if CheckID("operation_id", e.Operation) != nil {
+		return fmt.Errorf("%w: operation_id: %w", ErrMalformed, ErrInvalidID)
 	}
 	return nil
 }

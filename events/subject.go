@@ -9,7 +9,8 @@ import (
 const DefaultPrefix = "opledger"
 
 // Subjects builds and reads the subjects of one ledger. The zero value uses
-// DefaultPrefix. Ids are checked before a subject is built from them.
+// DefaultPrefix. Operation and ParseOperation check the ids; the methods that
+// return no error take tenants and names that were checked before.
 type Subjects struct {
 	// Prefix is the first token; empty means DefaultPrefix.
 	Prefix string

@@ -55,10 +55,11 @@ type System struct {
 
 // EncodeSystem returns the body of a system record, a CloudEvent like Encode's.
 func EncodeSystem(s System) ([]byte, error) {
-	data := map[string]any{"event_id": s.ID, "actor": s.Actor}
+	data := map[string]any{}
 	for k, v := range s.Data {
 		data[k] = v
 	}
+	data["event_id"], data["actor"] = s.ID, s.Actor
 	raw, err := marshal(data)
 	if err != nil {
 		return nil, fmt.Errorf("events: encode %s: %w", s.Kind, err)
@@ -78,7 +79,7 @@ func DecodeSystem(body []byte) (System, error) {
 	}
 	kind, ok := strings.CutPrefix(env.Type, TypePrefix)
 	if !ok {
-		return System{}, fmt.Errorf("%w: type %q is not of format v1", ErrMalformed, clip(env.Type, 64))
+		return System{}, fmt.Errorf("%w: its type is not of format v1", ErrMalformed)
 	}
 	s := System{
 		ID: env.ID, Ledger: strings.TrimPrefix(env.Source, ledgerSource),

@@ -247,6 +247,15 @@ func Looked(s State, c Contract, l Look, p Params) []events.Payload {
 	}
 	if !l.AccountOK {
 		e.WeakMatches = nil
+		if s.Status.Final() {
+			// Void; the looks for a second object go on.
+			e.Reason = "account_mismatch"
+			e.Next = events.Next{Action: s.NextAction, At: s.NextAt}
+			if l.Source == events.SourceLookup {
+				e.Next = twinLook(s, c, s.Result.attempt(), s.Looks+1, p)
+			}
+			return unlessRepeated(s, e)
+		}
 		return lookedWrongAccount(s, e)
 	}
 	if s.Status.Final() {
@@ -324,7 +333,7 @@ func lookedWrongAccount(s State, e events.EvidenceRecorded) []events.Payload {
 		return nil
 	}
 	out := []events.Payload{e}
-	if s.Review == nil && !s.Status.Final() {
+	if s.Review == nil {
 		out = append(out, events.ReviewOpened{
 			Reason: events.ReviewAccountMismatch,
 			Text:   "the credential now belongs to account " + e.AccountProbed + ", not to the one of this operation",
@@ -385,6 +394,13 @@ func repeated(s State, e events.EvidenceRecorded) bool {
 		return old.Source == e.Source && old.Finding == e.Finding && old.Reason == e.Reason &&
 			old.AccountProbed == e.AccountProbed && slices.Equal(old.ExternalIDs, e.ExternalIDs)
 	})
+}
+
+func unlessRepeated(s State, e events.EvidenceRecorded) []events.Payload {
+	if repeated(s, e) {
+		return nil
+	}
+	return []events.Payload{e}
 }
 
 func via(source events.EvidenceSource) events.Via {

@@ -279,15 +279,16 @@ func (s State) unknown(r events.Record, d events.OutcomeUnknown) (State, Anomaly
 		events.UnknownLeaseExpired, events.UnknownUnreadable, events.UnknownBusy,
 		events.UnknownShutdown, events.UnknownAdapterError:
 	case events.UnknownLogDamage:
-		s.Attempts = append(slices.Clip(s.Attempts), Attempt{
-			ID: r.ID, State: AttemptUnresolved, StartedAt: r.Stamp.UTC(), LeaseUntil: r.Stamp.UTC(),
-			EndedAt: r.Stamp.UTC(), Unknown: d.Reason,
-		})
-		return s, AnomalyNone
+		return s.lost(r, r.ID, d.Reason), AnomalyNone
 	}
 	i := s.attempt(d.AttemptID)
 	if i < 0 {
-		return s, AnomalyAttemptUnknown
+		// It may have happened, although the log does not know its start.
+		id := d.AttemptID
+		if id == "" {
+			id = r.ID
+		}
+		return s.lost(r, id, d.Reason), AnomalyAttemptUnknown
 	}
 	a := s.Attempts[i]
 	if a.State != AttemptOpen {
@@ -295,6 +296,20 @@ func (s State) unknown(r events.Record, d events.OutcomeUnknown) (State, Anomaly
 	}
 	a.State, a.Unknown, a.Transport = AttemptUnresolved, d.Reason, d.Transport
 	return s.withAttempt(i, a.ended(r, d.ProviderRequestID)), AnomalyNone
+}
+
+// lost adds an attempt in doubt whose start is missing from the log. It may have
+// been sent as early as the intent was recorded.
+func (s State) lost(r events.Record, id string, reason events.UnknownReason) State {
+	a := Attempt{
+		ID: id, State: AttemptUnresolved, StartedAt: s.RecordedAt, LeaseUntil: r.Stamp.UTC(),
+		EndedAt: r.Stamp.UTC(), Unknown: reason,
+	}
+	if a.StartedAt.IsZero() {
+		a.StartedAt = r.Stamp.UTC()
+	}
+	s.Attempts = append(slices.Clip(s.Attempts), a)
+	return s
 }
 
 func (s State) evidence(r events.Record, d events.EvidenceRecorded) (State, AnomalyReason) {
@@ -424,7 +439,7 @@ func (s State) confirmed(r events.Record, d events.ResultConfirmed) (State, Anom
 		return s, AnomalyFinalTwice
 	}
 	s.Result = &Result{ExternalID: d.ExternalID, Body: d.Result, Via: d.Via, AttemptID: d.AttemptID, At: r.Stamp.UTC()}
-	s.Review, s.Permit = nil, nil
+	s.Review, s.Permit, s.Undetermined = nil, nil, false
 	if d.Via == events.ViaOperator {
 		s.Halted = "" // who settles it has seen the contradiction
 	}
@@ -463,9 +478,12 @@ func (s State) rejected(r events.Record, d events.Rejected) (State, AnomalyReaso
 		s.Attempts = covered
 	}
 	s.Rejection = &Rejection{Reason: d.Reason, Via: d.Via, At: r.Stamp.UTC()}
-	s.Review, s.Permit = nil, nil
+	s.Review, s.Permit, s.Undetermined = nil, nil, false
 	if d.Via == events.ViaOperator {
 		s.Halted = "" // who settles it has seen the contradiction
+	}
+	if d.AttemptID != "" && s.attempt(d.AttemptID) < 0 {
+		return s, AnomalyAttemptUnknown
 	}
 	return s, AnomalyNone
 }
@@ -502,19 +520,14 @@ func (s State) withExternalID(id string) State {
 }
 
 // firstSend is computed anew each time: proof that the first attempt was never
-// sent takes it out again. What a damaged log lost may have been sent as early
-// as the intent was recorded.
+// sent takes it out again.
 func (s State) firstSend() (first time.Time) {
 	for _, a := range s.Attempts {
 		if a.Proof == events.ProofNotSent {
 			continue
 		}
-		at := a.StartedAt
-		if a.Unknown == events.UnknownLogDamage && !s.RecordedAt.IsZero() {
-			at = s.RecordedAt
-		}
-		if first.IsZero() || at.Before(first) {
-			first = at
+		if first.IsZero() || a.StartedAt.Before(first) {
+			first = a.StartedAt
 		}
 	}
 	return first

@@ -65,6 +65,8 @@ func contractK4() operation.Contract {
 // contractK4Absent can also prove absence: two empty reads, spaced.
 func contractK4Absent() operation.Contract {
 	c := contractK4()
+	c.Lookup.Lag = 3 * time.Minute
+	c.Lookup.Schedule = []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, time.Minute}
 	c.Absence = operation.Absence{Provable: true, Settle: 10 * time.Second, EmptyReads: 2, Spacing: 30 * time.Second}
 	return c
 }

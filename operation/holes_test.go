@@ -661,6 +661,98 @@ func TestRefusedWhileUnknownNeedsAPerson(t *testing.T) {
 	}
 }
 
+// I12: "undetermined" is a word about an unknown outcome; it ends with it, and
+// does not stop the looks for a second object.
+func TestUndeterminedEndsWithTheOperation(t *testing.T) {
+	t.Parallel()
+	c := contractK4()
+	j := started(t, c)
+	j.start("a1", "")
+	j.lost(c, "a1")
+	j.must(operatorPermit(j))
+	j.start("a2", "p1")
+	j.lost(c, "a2")
+	j.must(events.ReviewOpened{Reason: events.ReviewEvidenceExhausted})
+	j.decide(c, operation.Decision{Word: events.DecideUndetermined})
+	j.answer(c, "a2", operation.Outcome{Word: operation.OutcomeSuccess, ExternalID: "T-2"})
+	if j.s.Undetermined || j.s.NextAction != events.NextReconcile {
+		t.Errorf("got undetermined %v, next %s; want the looks for the twin", j.s.Undetermined, j.s.NextAction)
+	}
+}
+
+// Section 8: a person confirms one object while two attempts are in doubt: the
+// looks for the other go on.
+func TestTwinIsLookedForAfterAPersonConfirmed(t *testing.T) {
+	t.Parallel()
+	c := contractK4()
+	j := started(t, c)
+	j.start("a1", "")
+	j.lost(c, "a1")
+	if j.decide(c, operation.Decision{Word: events.DecideConfirm, ExternalID: "T-1"}); j.s.NextAction != events.NextNone {
+		t.Errorf("one attempt: next %s, want none", j.s.NextAction)
+	}
+	j = started(t, c)
+	j.start("a1", "")
+	j.lost(c, "a1")
+	j.must(operatorPermit(j))
+	j.start("a2", "p1")
+	j.lost(c, "a2")
+	j.decide(c, operation.Decision{Word: events.DecideConfirm, ExternalID: "T-1"})
+	if j.s.NextAction != events.NextReconcile {
+		t.Errorf("two attempts: next %s, want reconcile", j.s.NextAction)
+	}
+}
+
+// I8, section 8: a look under another account neither finds a twin nor ends the
+// looks for it.
+func TestTwinIsLookedForAfterAVoidLook(t *testing.T) {
+	t.Parallel()
+	c := contractK4()
+	j := started(t, c)
+	j.start("a1", "")
+	j.lost(c, "a1")
+	j.must(operatorPermit(j))
+	j.start("a2", "p1")
+	j.answer(c, "a2", operation.Outcome{Word: operation.OutcomeSuccess, ExternalID: "T-2"})
+	for looks := 0; j.s.NextAction == events.NextReconcile; looks++ {
+		if looks > len(c.Lookup.Schedule) {
+			t.Fatal("void looks go on for ever")
+		}
+		j.now = j.s.NextAt
+		l := lookOf(j.now, "T-9")
+		l.AccountProbed, l.AccountOK = "acct_2", looks > 0
+		if l.AccountOK {
+			l = lookOf(j.now, "T-1", "T-2")
+		}
+		j.must(operation.Looked(j.s, c, l, j.params())...)
+	}
+	if j.s.Review == nil || j.s.Review.Reason != events.ReviewDuplicate {
+		t.Errorf("got review %v, want the twin", j.s.Review)
+	}
+}
+
+// Section 3: an outcome that may have happened is kept even if the start of its
+// attempt is missing from the log, and an unknown attempt that was refused is
+// reported.
+func TestOutcomeOfAMissingAttemptIsKept(t *testing.T) {
+	t.Parallel()
+	c := contractK1()
+	j := started(t, c)
+	a := j.wait(time.Hour).put(events.OutcomeUnknown{AttemptID: "a1", Reason: events.UnknownTimeout})
+	if a.Reason != operation.AnomalyAttemptUnknown || j.s.Status != operation.StatusUnknown || !j.s.FirstSend.Equal(begin) {
+		t.Errorf("got %q, %s, first send %s; want the doubt kept from the intent on", a.Reason, j.s.Status, j.s.FirstSend)
+	}
+	j.do(c)
+	j.decide(c, operation.Decision{Word: events.DecideResume})
+	if step := j.next(c); step.Do == operation.DoAttempt {
+		t.Errorf("an attempt beside a lost one: %s", step.Reason)
+	}
+	j = started(t, c)
+	if a := j.put(events.Rejected{Reason: "no", Via: events.ViaResponse, AttemptID: "a1"}); a.Reason != operation.AnomalyAttemptUnknown {
+		t.Errorf("rejected: got %q, want %q", a.Reason, operation.AnomalyAttemptUnknown)
+	}
+}
+
 // Versions beyond the range of a JSON number would make the count go back to
 // zero: I13.
 func TestVersionBeyondJSONIsMalformed(t *testing.T) {

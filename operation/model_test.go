@@ -183,7 +183,10 @@ func (o *oracle) unknown(id string, stamp time.Time, d events.OutcomeUnknown) {
 		o.attempts = append(o.attempts, oracleAttempt{id: id, state: operation.AttemptUnresolved, sentAt: o.lostFrom(stamp)})
 		return
 	}
-	if a := o.attempt(d.AttemptID); a != nil && a.state == operation.AttemptOpen {
+	switch a := o.attempt(d.AttemptID); {
+	case a == nil:
+		o.attempts = append(o.attempts, oracleAttempt{id: d.AttemptID, state: operation.AttemptUnresolved, sentAt: o.lostFrom(stamp)})
+	case a.state == operation.AttemptOpen:
 		a.state = operation.AttemptUnresolved
 	}
 }

@@ -77,7 +77,7 @@ func Decided(s State, c Contract, d Decision, p Params) ([]events.Payload, Refus
 	}
 	switch d.Word {
 	case events.DecideConfirm:
-		return decideConfirm(s, d)
+		return decideConfirm(s, c, d, p)
 	case events.DecideReject:
 		return decideReject(s, d)
 	case events.DecidePermit:
@@ -113,7 +113,7 @@ func closing(s State, d Decision, then ...events.Payload) []events.Payload {
 	return append([]events.Payload{c}, then...)
 }
 
-func decideConfirm(s State, d Decision) ([]events.Payload, Refusal) {
+func decideConfirm(s State, c Contract, d Decision, p Params) ([]events.Payload, Refusal) {
 	switch {
 	case s.Status.Final():
 		return refuse(RefusalFinal, "it is %s already", s.Status)
@@ -122,8 +122,17 @@ func decideConfirm(s State, d Decision) ([]events.Payload, Refusal) {
 	case len(s.Attempts) == 0:
 		return refuse(RefusalNothingToDo, "nothing was ever sent; there is nothing to confirm")
 	}
+	// One of the attempts in doubt made the object, no matter which; another
+	// may have made a second one.
+	maker := ""
+	for _, a := range s.Attempts {
+		if a.State == AttemptOpen || a.State == AttemptUnresolved {
+			maker = a.ID
+		}
+	}
 	return closing(s, d, events.ResultConfirmed{
 		ExternalID: d.ExternalID, Via: events.ViaOperator, Reason: d.Reason,
+		Next: twinLook(s, c, maker, 0, p),
 	}), Refusal{}
 }
 

@@ -18,6 +18,7 @@ type chooser struct {
 	made   []int // the choices made
 	limits []int // how many there were to choose from
 	rng    *rand.Rand
+	wrap   bool // take the script's numbers modulo the number of choices
 }
 
 func (ch *chooser) pick(n int) int {
@@ -26,6 +27,9 @@ func (ch *chooser) pick(n int) int {
 	switch {
 	case i < len(ch.script):
 		choice = ch.script[i]
+		if ch.wrap {
+			choice %= n
+		}
 	case ch.rng != nil:
 		choice = ch.rng.IntN(n)
 	}
@@ -162,6 +166,9 @@ func (w *world) append(payloads ...events.Payload) {
 		w.say("crash after %d of %d events", n, len(payloads))
 	}
 	for _, p := range payloads[:n] {
+		if w.violation != "" {
+			return
+		}
 		r := lightRecord(w.s, w.now, p)
 		before := w.s
 		var a operation.Anomaly
@@ -202,6 +209,10 @@ func (w *world) judge(p events.Payload) {
 		if !slices.ContainsFunc(w.objects, func(o object) bool { return o.id == d.ExternalID }) {
 			w.fail("confirmed %q, which the provider does not hold (I19)", d.ExternalID)
 		}
+	case events.RetryPermitted:
+		if w.s.Intent.OnUnknown == events.OnUnknownReview && d.Basis != events.BasisOperator {
+			w.fail("a permit by %s although the intent says review_only", d.Basis)
+		}
 	case events.Rejected:
 		if len(w.objects) > 0 {
 			w.fail("rejected, but the provider holds %d objects (I19)", len(w.objects))
@@ -227,7 +238,7 @@ func (w *world) deliver() {
 // pass lets time pass, and delivers what is due on the way at its own time.
 func (w *world) pass(d time.Duration) {
 	end := w.now.Add(d)
-	for len(w.items) > 0 && !w.items[0].at.After(end) {
+	for len(w.items) > 0 && !w.items[0].at.After(end) && w.violation == "" {
 		w.now = later(w.now, w.items[0].at)
 		w.deliver()
 	}
@@ -306,7 +317,14 @@ func (w *world) idle(step operation.Step) bool {
 	}
 	if step.At.After(w.now) {
 		// The process may be down for longer than every time-out.
-		pause := []time.Duration{0, 0, 0, 4 * time.Minute, 8*time.Minute + 20*time.Second, time.Hour}[w.ch.pick(6)]
+		pauses := []time.Duration{0, 0, 0, 4 * time.Minute, 8*time.Minute + 20*time.Second, time.Hour}
+		if w.st.keyed && !w.s.FirstSend.IsZero() {
+			// Or it comes back just before the key is forgotten, or before the
+			// last moment at which the margin still allows an attempt.
+			edge := w.s.FirstSend.Add(w.c.Retention).Sub(step.At)
+			pauses = append(pauses, max(0, edge-40*time.Second), max(0, edge-w.c.Margin-testLease-time.Second))
+		}
+		pause := pauses[w.ch.pick(len(pauses))]
 		target := step.At.Sub(w.now) + pause
 		if len(w.items) > 0 && pause == 0 {
 			target = min(target, max(w.items[0].at.Sub(w.now), 0))
@@ -358,7 +376,7 @@ func (w *world) attempt(step operation.Step) {
 		return
 	}
 	// The append may hang; the log stamps it late.
-	if d := []time.Duration{0, 0, 2 * time.Minute}[w.ch.pick(3)]; d > 0 {
+	if d := []time.Duration{0, 0, 2 * time.Minute, 4 * time.Minute}[w.ch.pick(4)]; d > 0 {
 		version := w.s.Version
 		w.pass(d)
 		if w.s.Version != version {
@@ -384,7 +402,12 @@ func (w *world) attempt(step operation.Step) {
 }
 
 func (w *world) answer(id string, o operation.Outcome) {
-	w.append(w.b.answered(w.s, w.c, id, o, w.params())...)
+	out := w.b.answered(w.s, w.c, id, o, w.params())
+	success := o.Word == operation.OutcomeSuccess && o.ExternalID != "" && !w.s.Status.Final()
+	if success && !slices.ContainsFunc(out, func(p events.Payload) bool { return p.Kind() == events.KindResultConfirmed }) {
+		w.fail("a success of attempt %s does not confirm", id)
+	}
+	w.append(out...)
 }
 
 func uncertain(reason events.UnknownReason) operation.Outcome {
@@ -417,10 +440,14 @@ func (w *world) send(id, account string) {
 		timeout()
 	case "applies late", "applies late, answer late":
 		w.landing++
+		since := w.now
 		land := total + []time.Duration{5 * time.Second, w.c.LateApply}[w.ch.pick(2)]
 		answers := fault == "applies late, answer late"
 		w.later(land, "request "+id+" lands", func() {
 			w.landing--
+			if w.st.keyed && !w.c.ConcurrentSafe && w.keyAt.After(since) {
+				w.keyWord = "" // two requests with one key at once: the provider does both
+			}
 			o := w.execute(account, false)
 			if answers {
 				w.later(time.Second, "its answer", func() { w.answer(id, o) })

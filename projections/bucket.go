@@ -13,8 +13,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// maxPendingWrites bounds the writes that wait for their acknowledgement.
-const maxPendingWrites = 512
+const (
+	// maxPendingWrites bounds the writes that wait for their acknowledgement.
+	maxPendingWrites = 512
+	// maxReadTries bounds the tries of one read. A request that is under way
+	// when the connection breaks is never answered.
+	maxReadTries = 4
+)
 
 var (
 	// errRevision: the key has another revision than expected.
@@ -54,7 +59,18 @@ func removed(h nats.Header) bool {
 
 // last reads a key from the stream's leader. Without one it returns the zero
 // value, whose revision 0 is what a first write expects.
-func (b *bucket) last(ctx context.Context, key string) (value, error) {
+func (b *bucket) last(ctx context.Context, key string) (v value, err error) {
+	wait := firstPause
+	for range maxReadTries {
+		if v, err = b.lastOnce(ctx, key); err == nil || errors.Is(err, errGone) || pause(ctx, wait) != nil {
+			break
+		}
+		wait = min(4*wait, maxPause)
+	}
+	return v, err
+}
+
+func (b *bucket) lastOnce(ctx context.Context, key string) (value, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.CallTimeout)
 	defer cancel()
 	req, err := json.Marshal(map[string]string{"last_by_subj": b.subject(key)})

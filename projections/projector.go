@@ -306,14 +306,15 @@ func (p *Projector) apply(ctx context.Context, batch []events.Record) error {
 			continue // belongs to no operation
 		}
 		key := entryKey(tenant, operationID)
+		d := decodeRecord(r, tenant, operationID)
 		s := slots[key]
 		if s == nil {
-			if s, err = p.load(ctx, key, tenant, operationID); err != nil {
+			if s, err = p.load(ctx, key, d, tenant, operationID); err != nil {
 				return err
 			}
 			slots[key] = s
 		}
-		if changed := fold(s, r); changed && (len(order) == 0 || order[len(order)-1] != s) {
+		if changed := fold(s, d); changed && (len(order) == 0 || order[len(order)-1] != s) {
 			order = append(order, s)
 		}
 	}
@@ -340,14 +341,13 @@ func idOf(subjects events.Subjects, r events.Record) string {
 
 // fold folds one message into a slot. What does not follow the state without a
 // gap is left to a fold from the log.
-func fold(s *slot, r events.Record) (changed bool) {
-	if r.Seq <= s.state.LastSeq && !s.refold {
+func fold(s *slot, d events.Record) (changed bool) {
+	if d.Seq <= s.state.LastSeq && !s.refold {
 		return false
 	}
 	if s.leave || s.refold {
 		return true
 	}
-	d := decodeRecord(r, s.tenant, s.operationID)
 	if d.Err != nil || d.Version != s.state.Version+1 || d.Prev != s.state.Head {
 		s.refold = true
 		return true
@@ -356,11 +356,16 @@ func fold(s *slot, r events.Record) (changed bool) {
 	return true
 }
 
-// load returns the operation as its entry has it.
-func (p *Projector) load(ctx context.Context, key, tenant, operationID string) (*slot, error) {
+// load returns the operation as its entry has it before the record d. The first
+// event of an operation needs no look: should there be an entry already, the
+// write is refused and settled.
+func (p *Projector) load(ctx context.Context, key string, d events.Record, tenant, operationID string) (*slot, error) {
 	s := &slot{key: key, tenant: tenant, operationID: operationID}
 	if c, ok := p.cache.get(key); ok {
 		s.state, s.rev = c.state, c.rev
+		return s, nil
+	}
+	if d.Err == nil && d.Version == 1 && d.Prev == "" {
 		return s, nil
 	}
 	v, err := p.b.last(ctx, key)

@@ -120,7 +120,7 @@ func explainPermission(row func(string, string, ...any), s operation.State) {
 
 func attemptLine(a operation.Attempt) string {
 	var line strings.Builder
-	line.WriteString(fmt.Sprintf("%s by %s: %s", clock(a.StartedAt), a.Worker, a.State))
+	fmt.Fprintf(&line, "%s by %s: %s", clock(a.StartedAt), a.Worker, a.State)
 	for _, part := range []string{string(a.Proof), string(a.Unknown), a.Reason, a.ProviderRequestID} {
 		line.WriteString(bracket(part))
 	}

@@ -283,6 +283,49 @@ func TestInboxKeepsAnIntentUntilItIsHandled(t *testing.T) {
 	}
 }
 
+// I10: what the inbox acknowledged is handled, although the server was stopped
+// in between and the first handler died with it.
+func TestAcknowledgedIntentOutlivesServerRestart(t *testing.T) {
+	t.Parallel()
+	node := natstest.NewNode(t)
+	j := setup(t, node, Config{Topology: Topology{Tenants: []string{"acme"}}, CallTimeout: 500 * time.Millisecond})
+	for i := range 20 {
+		if _, err := j.js.Publish(t.Context(), j.subjects.Inbox("acme"), []byte(fmt.Sprint(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var mu sync.Mutex
+	handled, restarted := map[string]bool{}, make(chan struct{})
+	done := make(chan error, 1)
+	go func() {
+		done <- j.Inbox(ctx, "acme", func(_ context.Context, m InboxMessage) error {
+			<-restarted
+			mu.Lock()
+			defer mu.Unlock()
+			handled[string(m.Data)] = true
+			return nil
+		})
+	}()
+	natstest.Eventually(t, patience, "handing out", func() bool {
+		lag, err := j.InboxLag(t.Context(), "acme")
+		return err == nil && lag.AckPending > 0
+	})
+	node.Stop()
+	node.Start()
+	close(restarted)
+	natstest.Eventually(t, 2*DefaultAckWait, "handling all of them", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(handled) == 20
+	})
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestInboxOfAnUnknownTenantIsAnError(t *testing.T) {
 	t.Parallel()
 	j := journal(t)

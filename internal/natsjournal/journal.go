@@ -41,6 +41,8 @@ const (
 	DefaultCallTimeout = 2 * time.Second
 	// MaxOperationEvents is the largest number of messages that Load reads.
 	MaxOperationEvents = 20_000
+	// maxReadTries bounds the tries of one read.
+	maxReadTries = 5
 	// DefaultInboxParallel is how many intents of a tenant are handled at once.
 	DefaultInboxParallel = 16
 )
@@ -158,7 +160,11 @@ type Info struct {
 
 // Info asks the stream's leader for the state of the journal.
 func (j *Journal) Info(ctx context.Context) (Info, error) {
-	info, err := streamInfo(ctx, j.js, j.names.Events)
+	var info *jetstream.StreamInfo
+	err := j.patiently(ctx, func(ctx context.Context) (err error) {
+		info, err = streamInfo(ctx, j.js, j.names.Events)
+		return err
+	})
 	if err != nil {
 		return Info{}, fmt.Errorf("natsjournal: info: %w", err)
 	}
@@ -181,7 +187,7 @@ func (j *Journal) Read(ctx context.Context, seq uint64) (events.Record, error) {
 	if seq == 0 {
 		return events.Record{}, fmt.Errorf("natsjournal: read 0: %w", ErrNotFound)
 	}
-	m, err := j.get(ctx, getRequest{Seq: seq})
+	m, err := j.getPatiently(ctx, getRequest{Seq: seq})
 	if err != nil {
 		return events.Record{}, fmt.Errorf("natsjournal: read %d: %w", seq, err)
 	}
@@ -198,7 +204,7 @@ func (j *Journal) Load(ctx context.Context, tenant, operation string) ([]events.
 	}
 	var records []events.Record
 	for next := uint64(1); len(records) <= MaxOperationEvents; {
-		m, err := j.get(ctx, getRequest{Seq: next, NextFor: subject})
+		m, err := j.getPatiently(ctx, getRequest{Seq: next, NextFor: subject})
 		if errors.Is(err, ErrNotFound) && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			return records, nil
 		}
@@ -246,6 +252,32 @@ type stored struct {
 type getResponse struct {
 	Error   *jetstream.APIError `json:"error"`
 	Message *stored             `json:"message"`
+}
+
+// patiently makes a call that changes nothing, a few times if need be: a request
+// that is under way when the connection breaks is never answered.
+func (j *Journal) patiently(ctx context.Context, call func(context.Context) error) error {
+	pause := firstPause
+	for try := 1; ; try++ {
+		short, cancel := context.WithTimeout(ctx, j.call)
+		err := call(short)
+		cancel()
+		if err == nil || try == maxReadTries || errors.Is(err, ErrNotFound) || errors.Is(err, nats.ErrConnectionClosed) {
+			return err
+		}
+		if !sleep(ctx, pause) {
+			return err
+		}
+		pause = min(4*pause, maxPause)
+	}
+}
+
+func (j *Journal) getPatiently(ctx context.Context, req getRequest) (m stored, err error) {
+	err = j.patiently(ctx, func(ctx context.Context) error {
+		m, err = j.get(ctx, req)
+		return err
+	})
+	return m, err
 }
 
 // get reads one message from the stream's leader. Direct get would be faster,
