@@ -167,20 +167,26 @@ func (x *Executor) Plan(ctx context.Context, k dispatch.Key, min uint64) (dispat
 	if step.Do != operation.DoAttempt {
 		return dispatch.Plan{Again: dispatch.Again{At: step.At, Min: s.Version}}, nil
 	}
+	width, spacing := x.cfg.Width, time.Duration(0)
+	if l, ok := a.(Limited); ok {
+		w, sp := l.Limit(s.Intent.Action)
+		spacing = sp
+		if w > 0 && w < width {
+			width = w
+		}
+	}
 	return dispatch.Plan{
-		Lane:  s.Intent.Provider + "/" + s.Intent.Account.Name,
-		Width: x.width(a),
+		Lane: s.Intent.Provider + "/" + s.Intent.Account.Name, Width: width, Spacing: spacing,
 		Run: func(ctx context.Context) dispatch.Again {
 			return x.run(ctx, flight{s: s, c: c, a: a, step: step})
 		},
 	}, nil
 }
 
-func (x *Executor) width(a providers.Adapter) int {
-	if l, ok := a.(interface{ Concurrency() int }); ok && l.Concurrency() > 0 {
-		return min(l.Concurrency(), x.cfg.Width)
-	}
-	return x.cfg.Width
+// Limited is an adapter that bounds the requests of one account: how many at
+// once (zero: no bound), and the least time between two.
+type Limited interface {
+	Limit(action string) (concurrency int, spacing time.Duration)
 }
 
 func (x *Executor) params(c operation.Contract) operation.Params {

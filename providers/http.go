@@ -145,6 +145,16 @@ func (h *HTTP) Close() {
 	}
 }
 
+// Limit returns how many requests of an action one account takes at once (0: as
+// many as the caller likes) and the least time between two.
+func (h *HTTP) Limit(action string) (concurrency int, spacing time.Duration) {
+	l := h.file.Limits(action)
+	if l.Requests > 0 {
+		spacing = l.Per / time.Duration(l.Requests)
+	}
+	return l.Concurrency, spacing
+}
+
 // Contract returns what the provider promises for an action.
 func (h *HTTP) Contract(action string) (operation.Contract, bool) { return h.file.Contract(action) }
 

@@ -26,8 +26,10 @@ type Key struct {
 type Plan struct {
 	// Lane is where Run runs; empty means that there is nothing to run.
 	Lane string
-	// Width is how many runs the lane admits at once; zero means 1.
-	Width int
+	// Width is how many runs the lane admits at once; zero means 1. Spacing is
+	// the least time between the starts of two; zero means none.
+	Width   int
+	Spacing time.Duration
 	// Run does the work and returns when to plan the operation again.
 	Run func(ctx context.Context) Again
 	// Again is when to plan the operation again if there is nothing to run.
@@ -93,11 +95,15 @@ type item struct {
 	// turn is the lane that let the item out of its queue and waits to hear
 	// whether it takes its turn.
 	turn string
+	// slot is the lane in which the item's start has been set down already.
+	slot string
 }
 
 type lane struct {
 	running int
 	parked  []*item
+	// free is when the next start may be.
+	free time.Time
 }
 
 // New returns a Dispatcher; Run starts it.
@@ -263,6 +269,11 @@ func (d *Dispatcher) planned(ctx context.Context, it *item, plan Plan, err error
 		l.parked = append(l.parked, it)
 		return
 	}
+	if at := d.slot(it, plan, l); at.After(d.cfg.Now()) {
+		d.finish(it, Again{At: at})
+		return
+	}
+	it.slot = ""
 	l.running++
 	d.active++
 	go func() {
@@ -274,6 +285,22 @@ func (d *Dispatcher) planned(ctx context.Context, it *item, plan Plan, err error
 		d.finish(it, again)
 		d.ended()
 	}()
+}
+
+// slot sets down when an item may start, by the lane's spacing; an item that
+// waited for its start has it.
+func (d *Dispatcher) slot(it *item, plan Plan, l *lane) time.Time {
+	now := d.cfg.Now()
+	if plan.Spacing <= 0 || it.slot == plan.Lane {
+		return now
+	}
+	at := now
+	if l.free.After(at) {
+		at = l.free
+	}
+	l.free = at.Add(plan.Spacing)
+	it.slot = plan.Lane
+	return at
 }
 
 // unpark plans the longest waiting item of a lane anew: what it wanted to do
@@ -291,7 +318,7 @@ func (d *Dispatcher) unpark(name string, l *lane) {
 		d.nudge()
 		return
 	}
-	if l.running == 0 {
+	if l.running == 0 && !l.free.After(d.cfg.Now()) {
 		delete(d.lanes, name)
 	}
 }

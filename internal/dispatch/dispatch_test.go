@@ -182,3 +182,34 @@ func TestShutdownDrainsWhatIsUnderWay(t *testing.T) {
 		}
 	})
 }
+
+// A lane with a spacing starts no two runs closer together, whoever waits.
+func TestSpacingKeepsStartsApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var starts []time.Duration
+		began := time.Now()
+		d, stop := start(t, func(context.Context, dispatch.Key, uint64) (dispatch.Plan, error) {
+			return dispatch.Plan{Lane: "l", Width: 9, Spacing: 100 * time.Millisecond, Run: func(context.Context) dispatch.Again {
+				mu.Lock()
+				defer mu.Unlock()
+				starts = append(starts, time.Since(began))
+				return dispatch.Again{}
+			}}, nil
+		})
+		for i := range 20 {
+			d.Wake(key(i), 0)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(starts) != 20 || starts[19] != 1900*time.Millisecond {
+			t.Fatalf("got %d starts at %v, want 20 in 1.9 s", len(starts), starts)
+		}
+		for i := 1; i < len(starts); i++ {
+			if gap := starts[i] - starts[i-1]; gap < 100*time.Millisecond {
+				t.Errorf("starts %d and %d are %s apart", i-1, i, gap)
+			}
+		}
+		stop()
+	})
+}

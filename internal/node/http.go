@@ -82,7 +82,8 @@ func (n *Node) snapshot() metrics.Snapshot {
 		g := groups[k]
 		g.Provider, g.Status = o.Provider, string(o.Status)
 		g.Count++
-		if g.Oldest.IsZero() || o.StatusSince.Before(g.Oldest) {
+		// Of what is undetermined nobody expects news: its age alarms nobody.
+		if !o.Undetermined && (g.Oldest.IsZero() || o.StatusSince.Before(g.Oldest)) {
 			g.Oldest = o.StatusSince
 		}
 		groups[k] = g

@@ -1,0 +1,395 @@
+// Package deploy_test holds the files of this folder against the code: the
+// permissions of nats.conf against package access, the configurations against
+// package config, and what stands in two files against each other. What needs
+// other tools (promtool, systemd-analyze, yamllint, nats-server) is in check.sh.
+package deploy_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/opledger/opledger/events"
+	"github.com/opledger/opledger/internal/access"
+	"github.com/opledger/opledger/internal/config"
+	"github.com/opledger/opledger/internal/natstest"
+)
+
+const tenant = "acme"
+
+// users are the users of the example tenant, by name.
+func users() map[string]access.Role {
+	out := make(map[string]access.Role)
+	for _, r := range access.Roles() {
+		out[tenant+"-"+string(r)] = r
+	}
+	return out
+}
+
+// natsVariables are the variables that nats.conf takes its passwords from.
+func natsVariables() []string {
+	names := []string{"LEDGER_PASSWORD", "NATS_SYS_PASSWORD"}
+	for _, r := range access.Roles() {
+		names = append(names, "ACME_"+strings.ToUpper(string(r))+"_PASSWORD")
+	}
+	return names
+}
+
+// natsOptions reads nats.conf as the server does. The password of every user is
+// the name of its variable behind a letter.
+func natsOptions(t *testing.T) *server.Options {
+	t.Helper()
+	for _, name := range natsVariables() {
+		t.Setenv(name, "p"+name)
+	}
+	opts, err := server.ProcessConfigFile("nats.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return opts
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// Goal: the permissions of nats.conf are those of the access table, neither more
+// nor less. Method: read it with the server's own parser and compare.
+func TestNATSConfigGrantsWhatTheAccessTableGrants(t *testing.T) {
+	opts := natsOptions(t)
+	got := make(map[string]access.Permissions)
+	for _, u := range opts.Users {
+		if u.Username == "sys" {
+			if u.Account == nil || u.Account.Name != opts.SystemAccount {
+				t.Errorf("user sys is not in the system account")
+			}
+			continue
+		}
+		if u.Account == nil || u.Account.Name != "OPLEDGER" {
+			t.Errorf("user %s is not in the account OPLEDGER", u.Username)
+		}
+		p := u.Permissions
+		if p == nil || p.Publish == nil || p.Subscribe == nil {
+			t.Fatalf("user %s has no permissions: everything would be allowed", u.Username)
+		}
+		if len(p.Publish.Deny)+len(p.Subscribe.Deny) > 0 || p.Response != nil {
+			t.Errorf("user %s has deny rules or response permissions, the access table knows none", u.Username)
+		}
+		got[u.Username] = access.Permissions{Publish: sorted(p.Publish.Allow), Subscribe: sorted(p.Subscribe.Allow)}
+	}
+	want := map[string]access.Permissions{"ledger": {Publish: []string{">"}, Subscribe: []string{">"}}}
+	for name, role := range users() {
+		p, err := access.For(events.Subjects{}, tenant, name, role)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want[name] = access.Permissions{Publish: sorted(p.Publish), Subscribe: sorted(p.Subscribe)}
+	}
+	if diff := cmp.Diff(got, want); diff != "" {
+		t.Errorf("permissions of nats.conf (got) and of package access (want):\n%s", diff)
+	}
+}
+
+func sorted(s []string) []string {
+	s = slices.Clone(s)
+	slices.Sort(s)
+	return s
+}
+
+// Goal: an acknowledged event is on disk, and nothing listens to the world.
+func TestNATSConfigIsDurableAndLocal(t *testing.T) {
+	opts := natsOptions(t)
+	if !opts.JetStream || !opts.SyncAlways {
+		t.Errorf("jetstream %v, sync always %v; both must be true", opts.JetStream, opts.SyncAlways)
+	}
+	if opts.Host != "127.0.0.1" || opts.HTTPHost != "127.0.0.1" {
+		t.Errorf("listens on %q and %q, want loopback", opts.Host, opts.HTTPHost)
+	}
+	if int(opts.MaxPayload) < events.MaxEventSize {
+		t.Errorf("max_payload %d is below the largest event, %d", opts.MaxPayload, events.MaxEventSize)
+	}
+}
+
+// Goal: the permissions hold on a running server (I15). Method: start a server
+// from nats.conf on a free port and try what an agent may and may not do.
+func TestAgentStaysInItsSubjects(t *testing.T) {
+	opts := natsOptions(t)
+	opts.Port, opts.HTTPPort, opts.StoreDir, opts.NoSigs, opts.NoLog = -1, 0, t.TempDir(), true, true
+	opts.JetStreamMaxStore = 64 << 20
+	srv, err := server.NewServer(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Start()
+	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
+	if !srv.ReadyForConnections(20 * time.Second) {
+		t.Fatal("server is not ready")
+	}
+	ledger := natstest.Connect(t, srv, nats.UserInfo("ledger", "pLEDGER_PASSWORD"))
+	js, err := ledger.JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, subject := range map[string]string{"OPLEDGER_INTENTS_acme": "opledger.intents.acme", "OPLEDGER_EVENTS": "opledger.events.*.*"} {
+		if _, err := js.AddStream(&nats.StreamConfig{Name: name, Subjects: []string{subject}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	denied := make(chan error, 16)
+	agent := natstest.Connect(t, srv, nats.UserInfo("acme-agent", "pACME_AGENT_PASSWORD"),
+		nats.CustomInboxPrefix(access.InboxPrefix("acme-agent")),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
+	if msg, err := agent.Request("opledger.intents.acme", []byte("{}"), 5*time.Second); err != nil {
+		t.Errorf("an agent can't hand in an intent: %v", err)
+	} else if !strings.Contains(string(msg.Data), `"stream":"OPLEDGER_INTENTS_acme"`) {
+		t.Errorf("answer to an intent: %s", msg.Data)
+	}
+	for _, subject := range []string{
+		"opledger.events.acme.op-1", "opledger.intents.globex", "opledger.api.v1.acme.decide", "opledger.api.v1.acme.approve",
+		"opledger.api.v1.globex.get", "opledger.system.marker", "$JS.API.STREAM.NAMES", "$KV.OPLEDGER_OPERATIONS.acme.op-1",
+		"_INBOX_acme-operator.x",
+	} {
+		if err := agent.Publish(subject, nil); err != nil {
+			t.Fatal(err)
+		}
+		expectDenied(t, agent, denied, "publish", subject)
+	}
+	for _, subject := range []string{"opledger.>", "opledger.events.acme.>", "_INBOX.>", "_INBOX_acme-operator.>", "$JS.>"} {
+		if _, err := agent.SubscribeSync(subject); err != nil {
+			t.Fatal(err)
+		}
+		expectDenied(t, agent, denied, "subscribe", subject)
+	}
+	info, err := js.StreamInfo("OPLEDGER_EVENTS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.State.Msgs != 0 {
+		t.Errorf("an agent published %d messages into the journal", info.State.Msgs)
+	}
+}
+
+func expectDenied(t *testing.T, nc *nats.Conn, denied <-chan error, what, subject string) {
+	t.Helper()
+	if err := nc.FlushTimeout(5 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-denied:
+		if !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), subject) {
+			t.Errorf("%s %s: %v, want a permissions violation", what, subject, err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Errorf("an agent may %s %s", what, subject)
+	}
+}
+
+// Goal: the example configurations are accepted, and name the users and secrets
+// of the files beside them.
+func TestConfigurationsAreAccepted(t *testing.T) {
+	t.Setenv("LEDGER_PASSWORD", "p1")
+	t.Setenv("CRM_TOKEN", "p2")
+	embedded, err := config.Parse("opledger.yaml", read(t, "opledger.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]access.Role)
+	for _, tn := range embedded.Tenants {
+		for _, u := range tn.Users {
+			got[u.Name] = u.Role
+		}
+	}
+	if diff := cmp.Diff(got, users()); diff != "" {
+		t.Errorf("users of opledger.yaml (got) and of nats.conf (want):\n%s", diff)
+	}
+	external, err := config.Parse("opledger-external.yaml", read(t, "opledger-external.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if external.NATS.URL == "" || !external.NATS.AssertSync || external.NATS.AllowWeak {
+		t.Errorf("opledger-external.yaml: url %q, assert_sync_always %v, allow_weak %v", external.NATS.URL, external.NATS.AssertSync, external.NATS.AllowWeak)
+	}
+	if embedded.HTTP.Listen != external.HTTP.Listen || !strings.Contains(string(read(t, "prometheus/prometheus.yml")), embedded.HTTP.Listen) {
+		t.Errorf("prometheus.yml does not scrape %s", embedded.HTTP.Listen)
+	}
+}
+
+// Goal: the unit hands the service exactly the secrets that the configuration
+// names, and waits for the drain.
+func TestUnitFitsItsConfiguration(t *testing.T) {
+	unit := string(read(t, "opledger.service"))
+	file := read(t, "opledger.yaml")
+	cfg, err := config.Parse("opledger.yaml", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := submatches(`file:///run/credentials/opledger\.service/([a-z-]+)`, string(file))
+	loaded := submatches(`(?m)^LoadCredential=([a-z-]+):/etc/opledger/secrets/`, unit)
+	if diff := cmp.Diff(named, loaded); diff != "" {
+		t.Errorf("secrets of opledger.yaml (got) and of the unit (want):\n%s", diff)
+	}
+	want := fmt.Sprintf("TimeoutStopSec=%d\n", int((cfg.Executor.Drain + 15*time.Second).Seconds()))
+	if !strings.Contains(unit, want) {
+		t.Errorf("the unit lacks %q, the drain plus 15 s", want)
+	}
+	if !strings.Contains(unit, "StateDirectory=opledger\n") || cfg.NATS.StoreDir != "/var/lib/opledger" {
+		t.Errorf("store_dir %s is not the unit's state directory", cfg.NATS.StoreDir)
+	}
+}
+
+// submatches returns the first group of every match, sorted, each once.
+func submatches(pattern, text string) []string {
+	var out []string
+	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+		out = append(out, m[1])
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+type composeFile struct {
+	Services map[string]struct {
+		Ports           []string          `yaml:"ports"`
+		NetworkMode     string            `yaml:"network_mode"`
+		Environment     map[string]string `yaml:"environment"`
+		StopGracePeriod string            `yaml:"stop_grace_period"`
+		Image           string            `yaml:"image"`
+	} `yaml:"services"`
+}
+
+// Goal: compose publishes on loopback only and sets every variable that the
+// mounted files use.
+func TestComposeFitsTheFilesItMounts(t *testing.T) {
+	var c composeFile
+	if err := yaml.Unmarshal(read(t, "compose.yaml"), &c); err != nil {
+		t.Fatal(err)
+	}
+	for name, s := range c.Services {
+		for _, p := range s.Ports {
+			if !strings.HasPrefix(p, "127.0.0.1:") {
+				t.Errorf("%s publishes %s, not on loopback", name, p)
+			}
+		}
+		if name != "nats" && s.NetworkMode != "service:nats" {
+			t.Errorf("%s is not in the name space of nats", name)
+		}
+	}
+	if !strings.HasPrefix(strings.TrimPrefix(c.Services["nats"].Image, "docker.io/library/"), "nats:2.15") {
+		t.Errorf("image of nats: %s, want 2.15", c.Services["nats"].Image)
+	}
+	set := func(service string) []string {
+		var names []string
+		for name := range c.Services[service].Environment {
+			names = append(names, name)
+		}
+		return sorted(names)
+	}
+	used := submatches(`password: \$([A-Z_]+)`, string(read(t, "nats.conf")))
+	if diff := cmp.Diff(set("nats"), used); diff != "" {
+		t.Errorf("variables of the service nats (got) and of nats.conf (want):\n%s", diff)
+	}
+	refs := submatches(`env://([A-Z_]+)`, string(read(t, "opledger-external.yaml")))
+	if diff := cmp.Diff(set("opledger"), refs); diff != "" {
+		t.Errorf("variables of the service opledger (got) and of opledger-external.yaml (want):\n%s", diff)
+	}
+	want := sorted(append(slices.Clone(used), refs...))
+	if diff := cmp.Diff(submatches(`(?m)^([A-Z_]+)=`, string(read(t, "env.example"))), slices.Compact(want)); diff != "" {
+		t.Errorf("env.example (got) and compose.yaml (want):\n%s", diff)
+	}
+	cfg, err := config.Parse("opledger-external.yaml", read(t, "opledger-external.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := c.Services["opledger"].StopGracePeriod, (cfg.Executor.Drain + 15*time.Second).String(); got != want {
+		t.Errorf("stop_grace_period %s, want %s", got, want)
+	}
+}
+
+// alerts are the alerts that operations.md has a heading for.
+func alerts() []string {
+	return []string{
+		"OpledgerAnomaly", "OpledgerDown", "OpledgerDuplicateFound", "OpledgerExecutorLag", "OpledgerLeaseExpiryStorm",
+		"OpledgerProjectionLag", "OpledgerReconcilerDead", "OpledgerReviewStale", "OpledgerUnknownGrowing", "OpledgerUnknownTooOld",
+	}
+}
+
+type ruleFile struct {
+	Groups []struct {
+		Rules []struct {
+			Alert       string            `yaml:"alert"`
+			Labels      map[string]string `yaml:"labels"`
+			Annotations map[string]string `yaml:"annotations"`
+		} `yaml:"rules"`
+	} `yaml:"groups"`
+}
+
+type ruleTestFile struct {
+	Tests []struct {
+		Expressions []struct {
+			Expr    string      `yaml:"expr"`
+			Samples []yaml.Node `yaml:"exp_samples"`
+		} `yaml:"promql_expr_test"`
+	} `yaml:"tests"`
+}
+
+// Goal: an alert that wakes somebody says how bad it is and where the runbook
+// is, and has a test in which it fires and one in which it does not.
+func TestEveryAlertHasSeverityTextRunbookAndTests(t *testing.T) {
+	var rules ruleFile
+	var tests ruleTestFile
+	if err := yaml.Unmarshal(read(t, "prometheus/rules.yml"), &rules); err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(read(t, "prometheus/rules_test.yml"), &tests); err != nil {
+		t.Fatal(err)
+	}
+	runbook := string(read(t, "../docs/operations.md"))
+	var got []string
+	for _, g := range rules.Groups {
+		for _, r := range g.Rules {
+			got = append(got, r.Alert)
+			if !slices.Contains([]string{"warning", "critical"}, r.Labels["severity"]) {
+				t.Errorf("%s: severity %q", r.Alert, r.Labels["severity"])
+			}
+			if r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
+				t.Errorf("%s: summary or description is missing", r.Alert)
+			}
+			if want := "docs/operations.md#" + strings.ToLower(r.Alert); r.Annotations["runbook_url"] != want {
+				t.Errorf("%s: runbook_url %q, want %q", r.Alert, r.Annotations["runbook_url"], want)
+			}
+			if !strings.Contains(runbook, "\n### "+r.Alert+"\n") {
+				t.Errorf("%s: docs/operations.md has no such heading", r.Alert)
+			}
+			fires, silent := false, false
+			for _, test := range tests.Tests {
+				for _, e := range test.Expressions {
+					if strings.Contains(e.Expr, `alertname="`+r.Alert+`"`) {
+						fires = fires || len(e.Samples) > 0
+						silent = silent || len(e.Samples) == 0
+					}
+				}
+			}
+			if !fires || !silent {
+				t.Errorf("%s: a test in which it fires: %v, one in which it does not: %v", r.Alert, fires, silent)
+			}
+		}
+	}
+	if diff := cmp.Diff(sorted(got), alerts()); diff != "" {
+		t.Errorf("alerts (got) and the list of this test (want):\n%s", diff)
+	}
+}
