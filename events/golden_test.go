@@ -78,7 +78,7 @@ func full() []events.Payload {
 			Next: next(events.NextDecision),
 		},
 		events.RetryPermitted{
-			PermitID: "pe-1", Basis: events.BasisKeyRetention, ValidUntil: later, MarginMS: 3600000,
+			PermitID: "pe-1", SeenVersion: 6, Basis: events.BasisKeyRetention, ValidUntil: later, MarginMS: 3600000,
 			Account:       events.Account{Name: "main", ProviderID: "acct_42"},
 			RequestDigest: "sha256:7788", ContractDigest: "sha256:5b6a", Evidence: []string{"ev-5"}, RetryAt: noon,
 			Reason: "key remembered", Next: next(events.NextAttempt),
@@ -90,11 +90,11 @@ func full() []events.Payload {
 		},
 		events.ReviewClosed{Decision: events.DecideConfirm, Text: "seen in the console", SeenVersion: 7, Next: next(events.NextNone)},
 		events.ResultConfirmed{
-			ExternalID: "T-1", Result: json.RawMessage(`{"id":"T-1"}`), Via: events.ViaOperator, AttemptID: "at-1",
+			ExternalID: "T-1", SeenVersion: 6, Result: json.RawMessage(`{"id":"T-1"}`), Via: events.ViaOperator, AttemptID: "at-1",
 			ProviderRequestID: "pr-1", Reason: "seen in the console", Next: next(events.NextReconcile),
 		},
 		events.Rejected{
-			Reason: "card declined", Via: events.ViaResponse, AttemptID: "at-1", ProviderRequestID: "pr-1",
+			Reason: "card declined", SeenVersion: 6, Via: events.ViaResponse, AttemptID: "at-1", ProviderRequestID: "pr-1",
 			Covers: []events.Covered{{AttemptID: "at-1", By: "answers_key"}},
 		},
 		events.DuplicateFound{ExternalIDs: []string{"T-1", "T-2"}, How: "lookup"},

@@ -187,6 +187,8 @@ type RetryPermitted struct {
 	Evidence []string  `json:"evidence,omitempty"`
 	RetryAt  time.Time `json:"retry_at"`
 	Reason   string    `json:"reason,omitempty"`
+	// SeenVersion is the version that the person had seen, for basis operator.
+	SeenVersion uint64 `json:"seen_version,omitempty"`
 	Next
 }
 
@@ -223,6 +225,8 @@ type ResultConfirmed struct {
 	AttemptID         string          `json:"attempt_id,omitempty"`
 	ProviderRequestID string          `json:"provider_request_id,omitempty"`
 	Reason            string          `json:"reason,omitempty"`
+	// SeenVersion is the version that the person had seen, for via operator.
+	SeenVersion uint64 `json:"seen_version,omitempty"`
 	// Next is set where another attempt may have made a second object: the
 	// looks go on although the operation is final.
 	Next
@@ -241,6 +245,9 @@ type Rejected struct {
 	AttemptID         string    `json:"attempt_id,omitempty"`
 	ProviderRequestID string    `json:"provider_request_id,omitempty"`
 	Covers            []Covered `json:"covers,omitempty"`
+	// SeenVersion is the version that the person had seen, for via operator
+	// and cancelled.
+	SeenVersion uint64 `json:"seen_version,omitempty"`
 }
 
 // DuplicateFound says: one operation has more than one outside object.

@@ -102,6 +102,10 @@ func Evolve(s State, r events.Record) (State, Anomaly) {
 		s.Substantive = s.Version
 	}
 	s.FirstSend = s.firstSend()
+	s.FollowUp = time.Time{}
+	if followed(r.Data) && !s.status().Final() && s.Review == nil {
+		s.FollowUp = r.Stamp.UTC().Add(FollowUpTime)
+	}
 	s.Status = s.status()
 	if s.Status != before {
 		s.StatusSince = r.Stamp.UTC()
@@ -360,6 +364,10 @@ func (s State) permitted(d events.RetryPermitted) (State, AnomalyReason) {
 		(s.NoRepeat && d.Basis == events.BasisKeyRetention) {
 		return s, AnomalyPermitForbidden
 	}
+	if byPerson {
+		// He has seen everything: his permit settles the review.
+		s.Review, s.Halted = nil, ""
+	}
 	s.Undetermined = false
 	s.RiskTaken = s.RiskTaken || d.Basis == events.BasisDeclaredRisk
 	s.Permit = &Permit{ID: d.PermitID, Basis: d.Basis, ValidUntil: d.ValidUntil.UTC(), RetryAt: d.RetryAt.UTC()}
@@ -572,6 +580,10 @@ func (s State) withNext(r events.Record) State {
 		s.NextAction, s.NextAt = events.NextOutcome, a.LeaseUntil
 		return s
 	}
+	if !s.FollowUp.IsZero() {
+		s.NextAction, s.NextAt = events.NextReconcile, s.FollowUp
+		return s
+	}
 	// A hand-over to a person counts only once his review is open.
 	handed := s.Review != nil || s.Hold != ""
 	if n := nextOf(r.Data); n.Action != "" && (n.Action != events.NextDecision || handed) {
@@ -589,6 +601,21 @@ func (s State) withNext(r events.Record) State {
 		s.NextAction, s.NextAt = events.NextAttempt, r.Stamp.UTC()
 	}
 	return s
+}
+
+// followed reports whether the decision that wrote this event has more to
+// write: what was sighted is confirmed next, what mismatched is put up for
+// review.
+func followed(p events.Payload) bool {
+	switch d := p.(type) {
+	case events.EvidenceRecorded:
+		return (d.Finding == events.FindingPresent || d.Finding == events.FindingContradiction) && len(d.ExternalIDs) > 0
+	case events.OutcomeUnknown:
+		return d.Reason == events.UnknownMismatch
+	case events.DuplicateFound:
+		return true
+	}
+	return false
 }
 
 func nextOf(p events.Payload) events.Next {

@@ -206,6 +206,7 @@ func (o *oracle) permitted(d events.RetryPermitted) {
 		return
 	}
 	o.permit = oraclePermit{id: d.PermitID, basis: d.Basis, validUntil: d.ValidUntil}
+	o.review = o.review && !byPerson // a person's permit settles the review
 }
 
 func (o *oracle) closed(d events.ReviewClosed) {

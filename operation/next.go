@@ -57,6 +57,7 @@ const (
 	ReasonDeclaredRisk      Reason = "declared_risk"
 	ReasonNoWayLeft         Reason = "no_way_left"
 	ReasonTwinLook          Reason = "twin_look"
+	ReasonFollowUp          Reason = "follow_up"
 )
 
 // Reasons lists every reason of Next.
@@ -67,7 +68,7 @@ func Reasons() []Reason {
 		ReasonAttemptsExhausted, ReasonApprovalMissing, ReasonApprovalExpired,
 		ReasonApprovalDeadline, ReasonBackoff, ReasonFirstAttempt, ReasonRefused,
 		ReasonPermitWaiting, ReasonPermitted, ReasonLookWaiting, ReasonLookDue, ReasonKeyPermit,
-		ReasonAbsenceProven, ReasonDeclaredRisk, ReasonNoWayLeft, ReasonTwinLook,
+		ReasonAbsenceProven, ReasonDeclaredRisk, ReasonNoWayLeft, ReasonTwinLook, ReasonFollowUp,
 	}
 }
 
@@ -140,6 +141,9 @@ func Next(s State, c Contract, p Params) Step {
 			step.At = s.Review.Until
 		}
 		return step
+	}
+	if p.Now.Before(s.FollowUp) {
+		return Step{Reason: ReasonFollowUp, At: s.FollowUp}
 	}
 	if s.Halted != "" {
 		return review(ReasonHalted, events.ReviewContradiction,

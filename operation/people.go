@@ -99,19 +99,19 @@ func Decided(s State, c Contract, d Decision, p Params) ([]events.Payload, Refus
 		if s.Review == nil {
 			return refuse(RefusalNothingToDo, "no review is open")
 		}
-		return closing(s, d), Refusal{}
+		return closing(d), Refusal{}
 	}
 	return refuse(RefusalIncomplete, "%q is not a decision", d.Word)
 }
 
-// closing closes the review, if one is open.
-func closing(s State, d Decision, then ...events.Payload) []events.Payload {
-	if s.Review == nil {
-		return then
-	}
-	c := events.ReviewClosed{Decision: d.Word, Text: d.Reason, SeenVersion: d.SeenVersion}
-	return append([]events.Payload{c}, then...)
+// A decision is one event, so that no crash and nobody else can come between
+// its parts: a final event and a person's permit close the review by themselves,
+// ReviewClosed is for decisions that do nothing else.
+func closing(d Decision) []events.Payload {
+	return []events.Payload{events.ReviewClosed{Decision: d.Word, Text: d.Reason, SeenVersion: d.SeenVersion}}
 }
+
+func one(p events.Payload) ([]events.Payload, Refusal) { return []events.Payload{p}, Refusal{} }
 
 func decideConfirm(s State, c Contract, d Decision, p Params) ([]events.Payload, Refusal) {
 	switch {
@@ -130,10 +130,10 @@ func decideConfirm(s State, c Contract, d Decision, p Params) ([]events.Payload,
 			maker = a.ID
 		}
 	}
-	return closing(s, d, events.ResultConfirmed{
-		ExternalID: d.ExternalID, Via: events.ViaOperator, Reason: d.Reason,
+	return one(events.ResultConfirmed{
+		ExternalID: d.ExternalID, Via: events.ViaOperator, Reason: d.Reason, SeenVersion: d.SeenVersion,
 		Next: twinLook(s, c, maker, 0, p),
-	}), Refusal{}
+	})
 }
 
 func decideReject(s State, d Decision) ([]events.Payload, Refusal) {
@@ -143,9 +143,9 @@ func decideReject(s State, d Decision) ([]events.Payload, Refusal) {
 	if a, open := s.Open(); open {
 		return refuse(RefusalAttemptOpen, "attempt %d is under way until %s; decide after that", a.Number, stamp(a.LeaseUntil))
 	}
-	return closing(s, d, events.Rejected{
-		Reason: d.Reason, Via: events.ViaOperator, Covers: cover(s, "operator"),
-	}), Refusal{}
+	return one(events.Rejected{
+		Reason: d.Reason, Via: events.ViaOperator, Covers: cover(s, "operator"), SeenVersion: d.SeenVersion,
+	})
 }
 
 func decidePermit(s State, c Contract, d Decision, p Params) ([]events.Payload, Refusal) {
@@ -163,11 +163,12 @@ func decidePermit(s State, c Contract, d Decision, p Params) ([]events.Payload, 
 	case s.Halted != "" || s.Hold != "":
 		return refuse(RefusalNothingToDo, "it is held (%s%s): decide resume first", s.Hold, s.Halted)
 	}
-	return closing(s, d, events.RetryPermitted{
+	return one(events.RetryPermitted{
 		PermitID: p.NewID, Basis: events.BasisOperator, ValidUntil: p.Now.Add(OperatorPermitLife),
 		Account: s.Intent.Account, RequestDigest: s.RequestDigest(), ContractDigest: c.Digest,
-		RetryAt: p.Now, Reason: d.Reason, Next: events.Next{Action: events.NextAttempt, At: p.Now},
-	}), Refusal{}
+		RetryAt: p.Now, Reason: d.Reason, SeenVersion: d.SeenVersion,
+		Next: events.Next{Action: events.NextAttempt, At: p.Now},
+	})
 }
 
 func decideResume(s State, d Decision) ([]events.Payload, Refusal) {
@@ -175,7 +176,7 @@ func decideResume(s State, d Decision) ([]events.Payload, Refusal) {
 		return refuse(RefusalFinal, "it is %s already; acknowledge its review instead", s.Status)
 	}
 	if s.Review != nil {
-		return closing(s, d), Refusal{}
+		return closing(d), Refusal{}
 	}
 	if s.Hold == "" && s.Halted == "" {
 		return refuse(RefusalNothingToDo, "it is neither held nor halted")
@@ -226,7 +227,7 @@ func decideUndetermined(s State, d Decision) ([]events.Payload, Refusal) {
 	case s.Review == nil:
 		return refuse(RefusalNothingToDo, "no review is open: the ledger is still looking")
 	}
-	return closing(s, d), Refusal{}
+	return closing(d), Refusal{}
 }
 
 func decideCancel(s State, d Decision) ([]events.Payload, Refusal) {
@@ -239,9 +240,9 @@ func decideCancel(s State, d Decision) ([]events.Payload, Refusal) {
 	if len(s.Unresolved()) > 0 {
 		return refuse(RefusalInDoubt, "it may have happened already; that can't be cancelled, only settled")
 	}
-	return closing(s, d, events.Rejected{
-		Reason: d.Reason, Via: events.ViaCancelled, Covers: cover(s, "not_applied"),
-	}), Refusal{}
+	return one(events.Rejected{
+		Reason: d.Reason, Via: events.ViaCancelled, Covers: cover(s, "not_applied"), SeenVersion: d.SeenVersion,
+	})
 }
 
 // Grant is a person's approval of exactly one intent.

@@ -60,6 +60,8 @@ const (
 	// MaxAttemptsKept is the number of attempts kept; beyond it the oldest
 	// attempts that were proven not sent are dropped.
 	MaxAttemptsKept = 64
+	// FollowUpTime is how long a decision of several events may take.
+	FollowUpTime = 5 * time.Second
 	// MaxExternalIDs is the number of external ids kept.
 	MaxExternalIDs = 32
 )
@@ -207,9 +209,12 @@ type State struct {
 	Result    *Result             `json:"result,omitempty"`
 	Rejection *Rejection          `json:"rejection,omitempty"`
 	// Undetermined: a person declared that nobody can find out.
-	Undetermined bool              `json:"undetermined,omitempty"`
-	NextAction   events.NextAction `json:"next_action"`
-	NextAt       time.Time         `json:"next_at,omitzero"`
+	Undetermined bool `json:"undetermined,omitempty"`
+	// FollowUp: the decision that wrote the last event is writing more; until
+	// then nobody else decides. A crash lets the time run out.
+	FollowUp   time.Time         `json:"follow_up_until,omitzero"`
+	NextAction events.NextAction `json:"next_action"`
+	NextAt     time.Time         `json:"next_at,omitzero"`
 }
 
 // FoldVersion names this version of the fold. Within one fold version equal

@@ -214,8 +214,9 @@ func (r *Reconciler) look(ctx context.Context, s operation.State, c operation.Co
 			log.LogAttrs(ctx, slog.LevelWarn, "evidence not recorded", slog.Any("err", err))
 			break
 		}
-		if after.Version > s.Version {
-			// The evidence is stored, the rest is a new decision.
+		if after.Version > s.Version && len(l.Matches) == 0 {
+			// The evidence is stored, the rest is a new decision. What was
+			// found is judged again until it is confirmed.
 			return dispatch.Again{At: r.cfg.Now(), Min: after.Version + 1}
 		}
 		if s, err = r.cfg.States.Truth(ctx, s.Tenant, s.OperationID); err != nil {
