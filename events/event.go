@@ -272,12 +272,10 @@ func splice(a, b []byte) []byte {
 // syntax describes a JSON error without the bytes that caused it: arguments
 // must not reach a log through an error text.
 func syntax(err error) string {
-	var se *json.SyntaxError
-	if errors.As(err, &se) {
+	if se, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fmt.Sprintf("not JSON at byte %d", se.Offset)
 	}
-	var te *json.UnmarshalTypeError
-	if errors.As(err, &te) {
+	if te, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Sprintf("member %q has the wrong type at byte %d", clip(te.Field, 64), te.Offset)
 	}
 	return "not the JSON that was expected"

@@ -156,8 +156,17 @@ func TestDerivedIDsAreFrozen(t *testing.T) {
 	// No two triples share a name.
 	seen := map[string]string{}
 	for _, s := range [][3]string{
-		{"a", "b", "c"}, {"a", "b/1:c", ""}, {"a/1:b", "c", ""}, {"ab", "", "c"}, {"a", "bc", ""}, {"", "a", "bc"},
-		{"a", "b", ""}, {"ab", "", ""}, {"", "ab", ""}, {"", "", "ab"}, {"", "", ""},
+		{"a", "b", "c"},
+		{"a", "b/1:c", ""},
+		{"a/1:b", "c", ""},
+		{"ab", "", "c"},
+		{"a", "bc", ""},
+		{"", "a", "bc"},
+		{"a", "b", ""},
+		{"ab", "", ""},
+		{"", "ab", ""},
+		{"", "", "ab"},
+		{"", "", ""},
 	} {
 		id := source(s[0], s[1], s[2])
 		if other, taken := seen[id]; taken {

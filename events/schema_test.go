@@ -95,8 +95,7 @@ func TestGoldenEventsFollowTheSchemas(t *testing.T) {
 // members returns the JSON members of a struct, embedded ones included, and
 // which of them are always written.
 func members(typ reflect.Type, all map[string]reflect.Type, always map[string]bool) {
-	for i := range typ.NumField() {
-		f := typ.Field(i)
+	for f := range typ.Fields() {
 		tag, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if f.Anonymous && tag == "" {
 			members(f.Type, all, always)

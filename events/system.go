@@ -3,6 +3,7 @@ package events
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 )
@@ -56,9 +57,7 @@ type System struct {
 // EncodeSystem returns the body of a system record, a CloudEvent like Encode's.
 func EncodeSystem(s System) ([]byte, error) {
 	data := map[string]any{}
-	for k, v := range s.Data {
-		data[k] = v
-	}
+	maps.Copy(data, s.Data)
 	data["event_id"], data["actor"] = s.ID, s.Actor
 	raw, err := marshal(data)
 	if err != nil {

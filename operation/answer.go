@@ -31,7 +31,7 @@ func Answered(s State, c Contract, attemptID string, o Outcome, p Params) []even
 	switch o.Word {
 	case OutcomeSuccess:
 		if o.ExternalID == "" {
-			return answeredUnknown(s, c, a, o, events.UnknownUnidentified, p)
+			return answeredUnknown(c, a, o, events.UnknownUnidentified, p)
 		}
 		return answeredSuccess(s, c, a, o, late, p)
 	case OutcomeRejected:
@@ -47,20 +47,20 @@ func Answered(s State, c Contract, attemptID string, o Outcome, p Params) []even
 		if others {
 			return []events.Payload{notAppliedBy(s, c, a, o, events.ProofBusy, others, p)}
 		}
-		return answeredUnknown(s, c, a, o, events.UnknownBusy, p)
+		return answeredUnknown(c, a, o, events.UnknownBusy, p)
 	case OutcomeExists:
-		return answeredUnknown(s, c, a, o, events.UnknownExists, p)
+		return answeredUnknown(c, a, o, events.UnknownExists, p)
 	case OutcomeMismatch:
-		return answeredUnknown(s, c, a, o, events.UnknownMismatch, p)
+		return answeredUnknown(c, a, o, events.UnknownMismatch, p)
 	case OutcomeUnidentified:
-		return answeredUnknown(s, c, a, o, events.UnknownUnidentified, p)
+		return answeredUnknown(c, a, o, events.UnknownUnidentified, p)
 	case OutcomeUncertain:
 	}
 	reason := o.Unknown
 	if reason == "" {
 		reason = events.UnknownUnreadable
 	}
-	return answeredUnknown(s, c, a, o, reason, p)
+	return answeredUnknown(c, a, o, reason, p)
 }
 
 func answeredSuccess(s State, c Contract, a Attempt, o Outcome, late bool, p Params) []events.Payload {
@@ -77,7 +77,7 @@ func answeredSuccess(s State, c Contract, a Attempt, o Outcome, late bool, p Par
 }
 
 func answeredRejected(s State, c Contract, a Attempt, o Outcome, others bool, p Params) []events.Payload {
-	if s.Sighted || (others && !(o.AnswersKey && answersAll(s, c, a))) {
+	if s.Sighted || (others && (!o.AnswersKey || !answersAll(s, c, a))) {
 		return []events.Payload{events.AttemptNotApplied{
 			AttemptID: a.ID, Proof: events.ProofRefused, Reason: o.Reason,
 			ProviderRequestID: o.ProviderRequestID,
@@ -117,7 +117,7 @@ func notAppliedBy(s State, c Contract, a Attempt, o Outcome, proof events.Proof,
 
 // answeredUnknown records that the outcome is not known, once: an attempt that
 // is recorded as unknown already stays what it is.
-func answeredUnknown(s State, c Contract, a Attempt, o Outcome, reason events.UnknownReason, p Params) []events.Payload {
+func answeredUnknown(c Contract, a Attempt, o Outcome, reason events.UnknownReason, p Params) []events.Payload {
 	if a.State == AttemptUnresolved {
 		switch reason {
 		case events.UnknownExists, events.UnknownMismatch, events.UnknownUnidentified:
@@ -135,7 +135,7 @@ func answeredUnknown(s State, c Contract, a Attempt, o Outcome, reason events.Un
 	t := o.Transport
 	u := events.OutcomeUnknown{
 		AttemptID: a.ID, Reason: reason, Transport: &t, ProviderRequestID: o.ProviderRequestID,
-		NoRepeat: o.Final, Next: afterUnknown(s, c, p),
+		NoRepeat: o.Final, Next: afterUnknown(c, p),
 	}
 	switch reason {
 	case events.UnknownExists, events.UnknownUnidentified:

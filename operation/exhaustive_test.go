@@ -232,7 +232,8 @@ func TestEveryShortHistoryKeepsTheInvariants(t *testing.T) {
 				intent, attemptOf("a1", 1, ""), events.OutcomeUnknown{AttemptID: "a1", Reason: events.UnknownTimeout},
 			}},
 			{"all events during a permitted attempt", []events.Payload{
-				intent, attemptOf("a1", 1, ""), events.OutcomeUnknown{AttemptID: "a1", Reason: events.UnknownTimeout},
+				intent, attemptOf("a1", 1, ""),
+				events.OutcomeUnknown{AttemptID: "a1", Reason: events.UnknownTimeout},
 				events.RetryPermitted{PermitID: "p", Basis: events.BasisAbsentProven, ValidUntil: begin.Add(time.Hour)},
 				attemptOf("a2", 2, "p"),
 			}},

@@ -167,7 +167,7 @@ func Next(s State, c Contract, p Params) Step {
 // lease's end.
 func LeaseOver(s State, c Contract, a Attempt, p Params) Step {
 	return appending(ReasonLeaseOver, events.OutcomeUnknown{
-		AttemptID: a.ID, Reason: events.UnknownLeaseExpired, Next: afterUnknown(s, c, p),
+		AttemptID: a.ID, Reason: events.UnknownLeaseExpired, Next: afterUnknown(c, p),
 	})
 }
 
@@ -443,7 +443,7 @@ func twinLook(s State, c Contract, attemptID string, looks int, p Params) events
 }
 
 // afterUnknown lays down what follows an outcome that became unknown at p.Now.
-func afterUnknown(s State, c Contract, p Params) events.Next {
+func afterUnknown(c Contract, p Params) events.Next {
 	at := p.Now
 	if c.Lookup.Available && len(c.Lookup.Schedule) > 0 {
 		at = at.Add(c.Lookup.Schedule[0])

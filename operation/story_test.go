@@ -82,7 +82,7 @@ func (x *teller) print(format string, args ...any) {
 // arguments splits "word a=1 b" into words and named values.
 func arguments(line string) (words []string, named map[string]string) {
 	named = map[string]string{}
-	for _, f := range strings.Fields(line) {
+	for f := range strings.FieldsSeq(line) {
 		if k, v, ok := strings.Cut(f, "="); ok {
 			named[k] = v
 		} else {
@@ -351,8 +351,11 @@ func (x *teller) state() {
 		on   bool
 		text string
 	}{
-		{s.Halted != "", "halted " + s.Halted}, {s.Hold != "", "hold " + s.Hold}, {s.Sighted && !s.Status.Final(), "sighted"},
-		{s.Duplicate, "duplicate"}, {s.Undetermined, "undetermined"},
+		{s.Halted != "", "halted " + s.Halted},
+		{s.Hold != "", "hold " + s.Hold},
+		{s.Sighted && !s.Status.Final(), "sighted"},
+		{s.Duplicate, "duplicate"},
+		{s.Undetermined, "undetermined"},
 		{s.EmptyReads > 0 && !s.Status.Final(), fmt.Sprintf("empty reads %d", s.EmptyReads)},
 	} {
 		if f.on {

@@ -148,10 +148,21 @@ func once[T ~string](t *testing.T, name string, list []T) {
 func TestNonsenseNeverPanics(t *testing.T) {
 	t.Parallel()
 	empty := []events.Payload{
-		events.IntentRecorded{}, events.ApprovalGranted{}, events.AttemptStarted{}, events.AttemptNotApplied{},
-		events.OutcomeUnknown{}, events.EvidenceRecorded{}, events.RetryPermitted{}, events.ReviewOpened{},
-		events.ReviewUpdated{}, events.ReviewClosed{}, events.ResultConfirmed{}, events.Rejected{},
-		events.DuplicateFound{}, events.ArgumentsErased{}, events.Unrecognized{},
+		events.IntentRecorded{},
+		events.ApprovalGranted{},
+		events.AttemptStarted{},
+		events.AttemptNotApplied{},
+		events.OutcomeUnknown{},
+		events.EvidenceRecorded{},
+		events.RetryPermitted{},
+		events.ReviewOpened{},
+		events.ReviewUpdated{},
+		events.ReviewClosed{},
+		events.ResultConfirmed{},
+		events.Rejected{},
+		events.DuplicateFound{},
+		events.ArgumentsErased{},
+		events.Unrecognized{},
 	}
 	var x operation.Contract
 	for _, j := range byStatus(t) {

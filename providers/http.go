@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -263,14 +264,14 @@ func (r rendered) request(c credential, once bool) *http.Request {
 		Header: make(http.Header, len(r.headers)),
 	}
 	for _, h := range r.headers {
-		value := ""
+		var value strings.Builder
 		for _, p := range h.value {
-			value += p.text
+			value.WriteString(p.text)
 			if p.secret != "" {
-				value += c.values[p.secret].Reveal()
+				value.WriteString(c.values[p.secret].Reveal())
 			}
 		}
-		req.Header[h.name] = []string{value}
+		req.Header[h.name] = []string{value.String()}
 	}
 	if once || len(r.body) > 0 {
 		req.Body, req.ContentLength = onceBody{bytes.NewReader(r.body)}, int64(len(r.body))

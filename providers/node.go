@@ -106,7 +106,7 @@ func (d *decoder) decode(n *yaml.Node, v reflect.Value, path string, depth int) 
 	if err := d.check(n, path, depth); err != nil {
 		return err
 	}
-	if own, ok := v.Addr().Interface().(nodeDecoder); ok {
+	if own, ok := reflect.TypeAssert[nodeDecoder](v.Addr()); ok {
 		if err := own.decodeNode(n); err != nil {
 			return d.fail(n, path, "%s", err)
 		}
@@ -301,8 +301,7 @@ func plainScalar(n *yaml.Node) (any, error) {
 
 // textOf drops the place of an error, which the caller knows better.
 func textOf(err error) error {
-	var e *LoadError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*LoadError](err); ok {
 		return errors.New(e.Text)
 	}
 	return err

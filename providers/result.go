@@ -2,6 +2,7 @@ package providers
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 )
 
@@ -25,9 +26,9 @@ type scrubber struct {
 func (a *action) scrubber(s scope, secrets ...string) scrubber {
 	out := scrubber{pointers: a.redact, names: make(map[string]bool), values: make(map[string]bool)}
 	for _, p := range a.sensitive {
-		for i := len(p) - 1; i >= 0; i-- {
-			if p[i] != "*" {
-				out.names[p[i]] = true
+		for _, v := range slices.Backward(p) {
+			if v != "*" {
+				out.names[v] = true
 				break
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"regexp"
 	"strconv"
@@ -72,9 +73,7 @@ func (s scope) withFirstSend(at time.Time, skew time.Duration) scope {
 		return s
 	}
 	op := make(map[string]string, len(s.op)+2)
-	for k, v := range s.op {
-		op[k] = v
-	}
+	maps.Copy(op, s.op)
 	at = at.Add(-skew).UTC()
 	op[opFirstRFC3339], op[opFirstUnix] = at.Format(time.RFC3339), strconv.FormatInt(at.Unix(), 10)
 	s.op = op
@@ -181,8 +180,8 @@ func (s scope) text(t template) (string, error) {
 // optionalText is text; a missing optional value is reported by ok.
 func (s scope) optionalText(t template) (text string, ok bool, err error) {
 	if r, whole := t.whole(); whole && r.optional {
-		if v, err := s.value(r); err != nil || v == nil {
-			return "", false, nil
+		if v, missing := s.value(r); missing != nil || v == nil {
+			return "", false, nil //nolint:nilerr // what is optional may be missing
 		}
 	}
 	text, err = s.text(t)
@@ -221,7 +220,7 @@ func (s scope) escapedPath(t template) (string, error) {
 		b.WriteString(url.PathEscape(v))
 	}
 	path := b.String()
-	for _, segment := range strings.Split(strings.ToLower(path), "/") {
+	for segment := range strings.SplitSeq(strings.ToLower(path), "/") {
 		if plain := strings.ReplaceAll(segment, "%2e", "."); plain == "." || plain == ".." {
 			return "", errors.New("providers: a path segment is . or ..")
 		}

@@ -236,7 +236,7 @@ func send(ctx context.Context, rt http.RoundTripper, req *http.Request) exchange
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: w.gotConn})
 	req = req.WithContext(ctx)
 	var x exchange
-	resp, err := rt.RoundTrip(req)
+	resp, err := rt.RoundTrip(req) //nolint:bodyclose // readAnswer closes it
 	if err == nil {
 		x.status, x.header = resp.StatusCode, resp.Header
 		x.body, err = readAnswer(resp.Body)

@@ -74,7 +74,7 @@ func (c *counting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusCreated)
 }
 
-func keyedRequest(t testing.TB, base string, body string) *http.Request {
+func keyedRequest(t testing.TB, base, body string) *http.Request {
 	t.Helper()
 	u, err := url.Parse(base)
 	if err != nil {

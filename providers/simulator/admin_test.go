@@ -277,7 +277,8 @@ func TestARecorderCannotBeHungUpOnAndAborts(t *testing.T) {
 		return w, nil
 	}
 	send("POST", "/_sim/rules", `{"do":"lose_response"}`)
-	if _, aborted := send("POST", tasks, task("a")); aborted != http.ErrAbortHandler {
+	_, aborted := send("POST", tasks, task("a"))
+	if err, ok := aborted.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
 		t.Fatalf("recovered %v", aborted)
 	}
 	w, _ := send("GET", "/_sim/objects", "")

@@ -3,6 +3,7 @@ package simulator_test
 import (
 	"context"
 	"fmt"
+	"log"
 	"net"
 	"net/http"
 	"strings"
@@ -36,7 +37,12 @@ func run(ctx context.Context) error {
 	}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ctx, l) }()
-	defer func() { stop(); <-served }()
+	defer func() {
+		stop()
+		if err := <-served; err != nil {
+			log.Print(err)
+		}
+	}()
 
 	url := "http://" + l.Addr().String()
 	admin, err := simulator.NewClient(simulator.ClientConfig{BaseURL: url})

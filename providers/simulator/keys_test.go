@@ -13,7 +13,7 @@ func keyed(s simulator.Settings) simulator.Config {
 	return simulator.Config{Settings: s, Tokens: map[string]string{simulator.DefaultToken: "acct_1", "other": "acct_2"}}
 }
 
-func (b *bench) wantReplay(r reply, first reply) {
+func (b *bench) wantReplay(r, first reply) {
 	b.t.Helper()
 	if r.err != nil || r.header.Get("Idempotent-Replayed") != "true" || string(r.raw) != string(first.raw) || r.status != first.status {
 		b.t.Fatalf("got %d %s %v, want a replay of %d %s", r.status, r.raw, r.err, first.status, first.raw)

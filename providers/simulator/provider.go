@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -370,9 +371,7 @@ func (s *Server) tryWrite(w http.ResponseWriter, r *http.Request, x *exchange, a
 
 // writeAnswer sends the answer up to the socket.
 func writeAnswer(w http.ResponseWriter, a answer) error {
-	for name, values := range a.header {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), a.header)
 	w.WriteHeader(a.status)
 	if len(a.body) > 0 {
 		if _, err := w.Write(a.body); err != nil {

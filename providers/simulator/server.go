@@ -168,13 +168,21 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		_ = hs.Close() // the listener has failed already
 	case <-ctx.Done():
 		_ = hs.Close() // closing is all that is left to do
-		<-failed
+		err = ended(<-failed)
 	case <-s.closed:
 		_ = hs.Close()
-		<-failed
+		err = ended(<-failed)
 	}
 	cancel()
 	running.shut()
+	return err
+}
+
+// ended is why serving ended, apart from having been closed.
+func ended(err error) error {
+	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
+		return nil
+	}
 	return err
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -184,10 +185,8 @@ func (s Settings) withDefaults() Settings {
 func (s Settings) validate() error {
 	var errs []error
 	oneOf := func(field, value string, allowed ...string) {
-		for _, a := range allowed {
-			if value == a {
-				return
-			}
+		if slices.Contains(allowed, value) {
+			return
 		}
 		errs = append(errs, fmt.Errorf("%s must be one of %q, not %q", field, allowed, value))
 	}
