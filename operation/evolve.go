@@ -98,6 +98,9 @@ func Evolve(s State, r events.Record) (State, Anomaly) {
 	next, reason := s.apply(r)
 	note(reason)
 	s = next
+	if word, reason := decisionOf(r.Data); word != "" {
+		s.Decided = &Settlement{Decision: word, Actor: r.Actor, Reason: reason, At: r.Stamp.UTC()}
+	}
 	if !emptyLook(r.Data) {
 		s.Substantive = s.Version
 	}
@@ -221,17 +224,18 @@ func (s State) started(r events.Record, d events.AttemptStarted) (State, Anomaly
 	}
 	s.Started++
 	s.EmptyReads, s.Looks, s.LookDue, s.Undetermined = 0, 0, false, false
+	var basis events.Basis
 	if s.Permit != nil && s.Permit.ID == d.PermitID {
 		p := *s.Permit
 		p.Used = true
-		s.Permit = &p
+		s.Permit, basis = &p, p.Basis
 	} else {
 		s.Permit = nil // it was written before this attempt and says nothing of it
 	}
 	a := Attempt{
 		ID: d.AttemptID, Number: d.Number, State: AttemptOpen, Worker: d.Worker,
 		StartedAt: r.Stamp.UTC(), LeaseUntil: r.Stamp.UTC().Add(d.Lease()),
-		RequestDigest: d.RequestDigest, PermitID: d.PermitID,
+		RequestDigest: d.RequestDigest, PermitID: d.PermitID, PermitBasis: basis,
 	}
 	if s.attempt(d.AttemptID) >= 0 {
 		// Outcomes name the earlier attempt; this one is known by its event.
@@ -601,6 +605,32 @@ func (s State) withNext(r events.Record) State {
 		s.NextAction, s.NextAt = events.NextAttempt, r.Stamp.UTC()
 	}
 	return s
+}
+
+// decisionOf tells which decision of a person an event records, if it does.
+func decisionOf(p events.Payload) (events.DecisionWord, string) {
+	switch d := p.(type) {
+	case events.ReviewUpdated:
+		return d.Decision, d.Text
+	case events.ReviewClosed:
+		return d.Decision, d.Text
+	case events.RetryPermitted:
+		if d.Basis == events.BasisOperator {
+			return events.DecidePermit, d.Reason
+		}
+	case events.ResultConfirmed:
+		if d.Via == events.ViaOperator {
+			return events.DecideConfirm, d.Reason
+		}
+	case events.Rejected:
+		switch d.Via { //nolint:exhaustive // the others are no person's
+		case events.ViaOperator:
+			return events.DecideReject, d.Reason
+		case events.ViaCancelled:
+			return events.DecideCancel, d.Reason
+		}
+	}
+	return "", ""
 }
 
 // followed reports whether the decision that wrote this event has more to

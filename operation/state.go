@@ -76,9 +76,11 @@ type Attempt struct {
 	StartedAt  time.Time `json:"started_at"`
 	LeaseUntil time.Time `json:"lease_until"`
 	// EndedAt is the log's time stamp of the event that first gave an outcome.
-	EndedAt           time.Time            `json:"ended_at,omitzero"`
-	RequestDigest     string               `json:"request_digest,omitempty"`
-	PermitID          string               `json:"permit_id,omitempty"`
+	EndedAt       time.Time `json:"ended_at,omitzero"`
+	RequestDigest string    `json:"request_digest,omitempty"`
+	PermitID      string    `json:"permit_id,omitempty"`
+	// PermitBasis is the ground of the permit that the attempt used.
+	PermitBasis       events.Basis         `json:"permit_basis,omitempty"`
 	Proof             events.Proof         `json:"proof,omitempty"`
 	Unknown           events.UnknownReason `json:"unknown_reason,omitempty"`
 	Reason            string               `json:"reason,omitempty"`
@@ -149,6 +151,14 @@ type Rejection struct {
 	At     time.Time  `json:"at"`
 }
 
+// Settlement is a decision of a person.
+type Settlement struct {
+	Decision events.DecisionWord `json:"decision"`
+	Actor    string              `json:"actor,omitempty"`
+	Reason   string              `json:"reason,omitempty"`
+	At       time.Time           `json:"at"`
+}
+
 // State is the fold of all events of one operation: what the ledger knows and
 // why. Its JSON form is the projection's entry. States are values; Evolve never
 // changes one that it was given.
@@ -208,6 +218,8 @@ type State struct {
 	Erased    bool                `json:"erased,omitempty"`
 	Result    *Result             `json:"result,omitempty"`
 	Rejection *Rejection          `json:"rejection,omitempty"`
+	// Decided is the last decision of a person about the operation.
+	Decided *Settlement `json:"decided,omitempty"`
 	// Undetermined: a person declared that nobody can find out.
 	Undetermined bool `json:"undetermined,omitempty"`
 	// FollowUp: the decision that wrote the last event is writing more; until

@@ -139,6 +139,8 @@ func Connect(t testing.TB, s nats.InProcessConnProvider, opts ...nats.Option) *n
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(20 * time.Millisecond),
 		nats.ReconnectBufSize(-1),
+		// The default handler prints what such tests do on purpose.
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
 	}, opts...)
 	nc, err := nats.Connect("", opts...)
 	if err != nil {
