@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/opledger/opledger/events"
@@ -95,7 +96,13 @@ type Config struct {
 	// Pause is the pause before something that failed for a local reason is
 	// tried again. Zero means 1 s.
 	Pause time.Duration
-	// Now is the wall clock, Random draws from [0, 1).
+	// Alarm tells of an integrity alarm, as its text; while it is not empty no
+	// attempt starts. It must be quick; nil means that there is none.
+	Alarm func() string
+	// Elsewhere hands over an operation for which there is something else to do
+	// than an attempt. It may be nil: the sweeper finds such operations, too.
+	Elsewhere func(k dispatch.Key, version uint64)
+	// Now is contract time, Random draws from [0, 1).
 	Now    func() time.Time
 	Random func() float64
 	// Observe may be nil.
@@ -112,10 +119,56 @@ type Observer struct {
 	ClaimConflict func()
 	// AppendConflict: the claim was won, but the log had moved.
 	AppendConflict func()
+	// Blocked: an attempt that is due can't be made, for this reason.
+	Blocked func(provider string, reason BlockedReason)
 }
 
+// BlockedReason says why an attempt that is due can't be made. The list is
+// closed.
+type BlockedReason string
+
+// The reasons that block attempts.
+const (
+	// BlockedProbe: the account could not be asked for; the provider may be
+	// down, or the credential wrong.
+	BlockedProbe BlockedReason = "account_probe"
+	// BlockedClaim: the claims can't be reached.
+	BlockedClaim BlockedReason = "claims"
+	// BlockedLog: the log does not take events.
+	BlockedLog BlockedReason = "log"
+	// BlockedAlarm: an integrity alarm stands; no attempt starts (I16).
+	BlockedAlarm BlockedReason = "integrity_alarm"
+)
+
 // Executor plans and runs attempts. It is safe for concurrent use.
-type Executor struct{ cfg Config }
+type Executor struct {
+	cfg Config
+
+	mu      sync.Mutex
+	blocked map[string]block // by lane
+}
+
+// block is why nothing is tried in a lane for a while.
+type block struct {
+	failures int
+	until    time.Time
+	reason   BlockedReason
+}
+
+// blockedError is a local reason why an attempt was not made.
+type blockedError struct {
+	reason BlockedReason
+	err    error
+}
+
+// Error implements error.
+func (e *blockedError) Error() string { return string(e.reason) + ": " + e.err.Error() }
+
+// Unwrap returns the cause.
+func (e *blockedError) Unwrap() error { return e.err }
+
+// maxBlock is the longest pause of a lane that is blocked.
+const maxBlock = time.Minute
 
 // New returns an Executor.
 func New(cfg Config) (*Executor, error) {
@@ -143,7 +196,7 @@ func New(cfg Config) (*Executor, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Executor{cfg: cfg}, nil
+	return &Executor{cfg: cfg, blocked: make(map[string]block)}, nil
 }
 
 // Plan implements dispatch.Planner: an operation that may be attempted now gets
@@ -164,8 +217,20 @@ func (x *Executor) Plan(ctx context.Context, k dispatch.Key, min uint64) (dispat
 		return dispatch.Plan{}, fmt.Errorf("executor: adapter of %s: %w", k.Operation, err)
 	}
 	step := operation.Next(s, c, x.params(c))
-	if step.Do != operation.DoAttempt {
+	switch step.Do {
+	case operation.DoAttempt:
+	case operation.DoWait:
 		return dispatch.Plan{Again: dispatch.Again{At: step.At, Min: s.Version}}, nil
+	case operation.DoLook, operation.DoAppend:
+		// The reconciler's, which may not have been told of it.
+		if x.cfg.Elsewhere != nil {
+			x.cfg.Elsewhere(k, s.Version)
+		}
+		return dispatch.Plan{}, nil
+	}
+	lane := s.Intent.Provider + "/" + s.Intent.Account.Name
+	if until, blocked := x.blockedUntil(lane); blocked {
+		return dispatch.Plan{Again: dispatch.Again{At: until, Min: s.Version}}, nil
 	}
 	width, spacing := x.cfg.Width, time.Duration(0)
 	if l, ok := a.(Limited); ok {
@@ -176,9 +241,9 @@ func (x *Executor) Plan(ctx context.Context, k dispatch.Key, min uint64) (dispat
 		}
 	}
 	return dispatch.Plan{
-		Lane: s.Intent.Provider + "/" + s.Intent.Account.Name, Width: width, Spacing: spacing,
+		Lane: lane, Width: width, Spacing: spacing,
 		Run: func(ctx context.Context) dispatch.Again {
-			return x.run(ctx, flight{s: s, c: c, a: a, step: step})
+			return x.run(ctx, lane, flight{s: s, c: c, a: a, step: step})
 		},
 	}, nil
 }
@@ -224,22 +289,67 @@ func (f flight) settled(attemptID string) bool {
 	return known && a.State != operation.AttemptOpen
 }
 
-func (x *Executor) run(ctx context.Context, f flight) dispatch.Again {
+func (x *Executor) run(ctx context.Context, lane string, f flight) dispatch.Again {
 	log := x.cfg.Logger.With(slog.String("tenant", f.s.Tenant), slog.String("operation_id", f.s.OperationID))
+	if until, blocked := x.blockedUntil(lane); blocked {
+		return dispatch.Again{At: until}
+	}
 	again, err := x.attempt(ctx, f)
-	switch {
-	case errors.Is(err, events.ErrConflict):
+	if errors.Is(err, events.ErrConflict) {
 		// Somebody else moved it: decide anew, on no older state.
 		if x.cfg.Observe.AppendConflict != nil {
 			x.cfg.Observe.AppendConflict()
 		}
 		log.LogAttrs(ctx, slog.LevelDebug, "decision overtaken")
 		return dispatch.Again{At: x.cfg.Now(), Min: f.s.Version + 1}
-	case err != nil:
+	}
+	if be, ok := errors.AsType[*blockedError](err); ok {
+		until := x.block(ctx, lane, f.s.Intent, be)
+		return dispatch.Again{At: until}
+	}
+	if err != nil {
 		log.LogAttrs(ctx, slog.LevelWarn, "attempt not made", slog.Any("err", err))
 		return dispatch.Again{At: x.cfg.Now().Add(x.cfg.Pause)}
 	}
+	x.mu.Lock()
+	delete(x.blocked, lane)
+	x.mu.Unlock()
 	return dispatch.Again{At: again}
+}
+
+func (x *Executor) blockedUntil(lane string) (time.Time, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	until := x.blocked[lane].until
+	return until, x.cfg.Now().Before(until)
+}
+
+// block keeps a whole lane from trying for a while, longer each time: what
+// keeps one operation of an account from being sent keeps them all, and a wrong
+// credential must not be tried over and over. It is said once per reason.
+func (x *Executor) block(ctx context.Context, lane string, i events.IntentRecorded, e *blockedError) time.Time {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	now := x.cfg.Now()
+	b := x.blocked[lane]
+	if now.Before(b.until) {
+		return b.until // others of the lane failed at the same time
+	}
+	fresh := b.reason != e.reason
+	b.failures++
+	b.reason = e.reason
+	b.until = now.Add(min(x.cfg.Pause<<min(b.failures-1, 10), maxBlock))
+	x.blocked[lane] = b
+	if x.cfg.Observe.Blocked != nil {
+		x.cfg.Observe.Blocked(i.Provider, e.reason)
+	}
+	level := slog.LevelDebug
+	if fresh {
+		level = slog.LevelWarn
+	}
+	x.cfg.Logger.LogAttrs(ctx, level, "attempts blocked", slog.String("provider", i.Provider),
+		slog.String("account", i.Account.Name), slog.Any("err", e))
+	return b.until
 }
 
 // attempt takes one operation from the decision to a recorded outcome. An error
@@ -255,18 +365,20 @@ func (x *Executor) attempt(ctx context.Context, f flight) (time.Time, error) {
 	}
 	probed, err := f.a.Probe(ctx, f.call())
 	if err != nil {
-		return time.Time{}, fmt.Errorf("executor: probe account %s: %w", f.s.Intent.Account.Name, err)
-	}
-	if probed == "" {
-		probed = f.s.Intent.ProviderID // the contract has no probe: as configured
+		return time.Time{}, &blockedError{BlockedProbe, err}
 	}
 	if instead := operation.Dispatch(f.s, probed, req.Digest); len(instead) > 0 {
 		_, err = x.cfg.Recorder.Append(ctx, f.s, x.cfg.Worker, instead...)
 		return time.Time{}, err
 	}
+	if x.cfg.Alarm != nil {
+		if text := x.cfg.Alarm(); text != "" {
+			return time.Time{}, &blockedError{BlockedAlarm, errors.New(text)}
+		}
+	}
 	// The probe took its time: approval, deadline and permit are judged again
 	// at the moment of dispatch.
-	if f.step = operation.Next(f.s, f.c, x.params(f.c)); f.step.Do != operation.DoAttempt {
+	if f.step = operation.Next(f.s, f.c, x.params(f.c)); f.step.Do != operation.DoAttempt || dispatch.Stopping(ctx) {
 		return x.cfg.Now(), nil
 	}
 	f.attempt = events.NewID()
@@ -276,7 +388,7 @@ func (x *Executor) attempt(ctx context.Context, f flight) (time.Time, error) {
 		Until: x.cfg.Now().Add(lease), Settled: f.settled,
 	})
 	if err != nil {
-		return time.Time{}, fmt.Errorf("executor: claim: %w", err)
+		return time.Time{}, &blockedError{BlockedClaim, err}
 	}
 	if !held.IsZero() {
 		if x.cfg.Observe.ClaimConflict != nil {
@@ -287,8 +399,11 @@ func (x *Executor) attempt(ctx context.Context, f flight) (time.Time, error) {
 	defer x.release(ctx, f, revision)
 	f.began = time.Now()
 	started, err := x.start(ctx, f, revision, req.Digest, probed)
-	if err != nil {
+	if errors.Is(err, events.ErrConflict) {
 		return time.Time{}, err
+	}
+	if err != nil {
+		return time.Time{}, &blockedError{BlockedLog, err}
 	}
 	f.s = started
 	if reason := x.tooLate(ctx, f); reason != "" {
@@ -368,12 +483,27 @@ func (x *Executor) send(ctx context.Context, f flight, req *providers.Request) {
 	case <-soft.C:
 		f.s = x.record(ctx, f, operation.Outcome{
 			Word: operation.OutcomeUncertain, Unknown: events.UnknownTimeout,
-			Transport: events.Transport{BytesSent: true, Error: "no answer in time", DurationMS: f.c.Total.Milliseconds()},
+			Transport: events.Transport{Error: "no answer in time", DurationMS: f.c.Total.Milliseconds()},
 		})
 	}
-	if o := <-answer; o.Word != operation.OutcomeUncertain {
-		x.record(ctx, f, o)
+	// An adapter that does not mind its context is waited for no longer: what
+	// it does after the lease is nobody's any more.
+	select {
+	case o := <-answer:
+		if o.Word != operation.OutcomeUncertain {
+			x.record(ctx, f, o)
+		}
+	case <-gone(hard, x.cfg.LastWords):
+		x.cfg.Logger.LogAttrs(ctx, slog.LevelError, "the adapter does not return after its context ended",
+			slog.String("provider", f.s.Intent.Provider), slog.String("attempt_id", f.attempt))
 	}
+}
+
+// gone returns a channel that is closed some time after ctx ended.
+func gone(ctx context.Context, after time.Duration) <-chan struct{} {
+	done := make(chan struct{})
+	context.AfterFunc(ctx, func() { time.AfterFunc(after, func() { close(done) }) })
+	return done
 }
 
 // do calls the adapter. An adapter that panics has proven nothing.

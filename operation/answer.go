@@ -39,9 +39,6 @@ func Answered(s State, c Contract, attemptID string, o Outcome, p Params) []even
 	case OutcomeNotApplied:
 		return []events.Payload{notAppliedBy(s, c, a, o, events.ProofNotApplied, others, p)}
 	case OutcomeNotSent:
-		if late {
-			return nil // what was recorded as possibly sent is not taken back by a local sign
-		}
 		return []events.Payload{notAppliedBy(s, c, a, o, events.ProofNotSent, others, p)}
 	case OutcomeBusy:
 		if others {
@@ -104,6 +101,9 @@ func answersAll(s State, c Contract, a Attempt) bool {
 
 func notAppliedBy(s State, c Contract, a Attempt, o Outcome, proof events.Proof, others bool, p Params) events.Payload {
 	retryAt := p.Now.Add(max(o.RetryAfter, c.Backoff.Wait(max(s.Started, 1), p.Random)))
+	if end := c.deadline(s); !end.IsZero() && retryAt.After(end) {
+		retryAt = end // then it is given up, whatever the provider asked for
+	}
 	next := events.Next{Action: events.NextAttempt, At: retryAt}
 	givenBack := a.PermitID != "" && s.Permit != nil && s.Permit.ID == a.PermitID
 	if others && !givenBack {
@@ -200,7 +200,7 @@ func afterFinal(s State, ids []string, how string) []events.Payload {
 	if s.Status == StatusRejected {
 		return []events.Payload{events.ReviewOpened{
 			Reason: events.ReviewEffectAfterRejection,
-			Text:   afterFinalText(events.ReviewEffectAfterRejection), Next: wait,
+			Text:   reviewText(events.ReviewEffectAfterRejection), Next: wait,
 		}}
 	}
 	all := slices.Concat(s.ExternalIDs, ids)
@@ -209,14 +209,17 @@ func afterFinal(s State, ids []string, how string) []events.Payload {
 		events.DuplicateFound{ExternalIDs: slices.Compact(all), How: how},
 		events.ReviewOpened{
 			Reason: events.ReviewDuplicate,
-			Text:   afterFinalText(events.ReviewDuplicate), Next: wait,
+			Text:   reviewText(events.ReviewDuplicate), Next: wait,
 		},
 	}
 }
 
-func afterFinalText(reason events.ReviewReason) string {
-	if reason == events.ReviewEffectAfterRejection {
+func reviewText(reason events.ReviewReason) string {
+	switch reason { //nolint:exhaustive // the others have texts of their own
+	case events.ReviewEffectAfterRejection:
 		return "an object of this operation exists although it was rejected"
+	case events.ReviewAmbiguous:
+		return "objects look like this operation's, but none carries its key, id or label"
 	}
 	return "the provider holds more than one object of this operation; one has to be cleaned up"
 }
@@ -266,19 +269,15 @@ func Looked(s State, c Contract, l Look, p Params) []events.Payload {
 		looks++
 	}
 	switch {
+	case len(l.Matches) > 0 && len(s.Attempts) == 0:
+		// It is there, and nothing was ever sent: that is no confirmation.
+		e.Finding, e.ExternalIDs = events.FindingContradiction, l.Matches
+		return lookedReview(s, e, events.ReviewContradiction,
+			"an object with this operation's label exists although nothing was ever sent for it")
 	case len(l.Matches) > 0:
 		return lookedPresent(s, c, e, l, p)
 	case len(l.Weak) > 0:
-		e.Next = events.Next{Action: events.NextDecision}
-		out := []events.Payload{e}
-		if s.Review == nil {
-			out = append(out, events.ReviewOpened{
-				Reason: events.ReviewAmbiguous,
-				Text:   "objects look like this operation's, but none carries its key, id or label",
-				Next:   events.Next{Action: events.NextDecision},
-			})
-		}
-		return out
+		return lookedReview(s, e, events.ReviewAmbiguous, reviewText(events.ReviewAmbiguous))
 	case !l.Failed && countable(s, c, l, p):
 		e.Finding = events.FindingAbsent
 	}
@@ -317,7 +316,7 @@ func lookedPresent(s State, c Contract, e events.EvidenceRecorded, l Look, p Par
 	if len(l.Matches) > 1 {
 		out = append(out, events.ReviewOpened{
 			Reason: events.ReviewDuplicate,
-			Text:   afterFinalText(events.ReviewDuplicate),
+			Text:   reviewText(events.ReviewDuplicate),
 			Next:   events.Next{Action: events.NextDecision},
 		})
 	}
@@ -328,19 +327,26 @@ func lookedWrongAccount(s State, e events.EvidenceRecorded) []events.Payload {
 	if e.Reason == "" {
 		e.Reason = "account_mismatch"
 	}
-	e.Next = events.Next{Action: events.NextDecision}
+	if e.Source != events.SourceLookup {
+		// What somebody handed in under another account stops nothing.
+		e.Next = events.Next{Action: s.NextAction, At: s.NextAt}
+		return unlessRepeated(s, e)
+	}
+	return lookedReview(s, e, events.ReviewAccountMismatch,
+		"the credential now belongs to account "+e.AccountProbed+", not to the one of this operation")
+}
+
+// lookedReview records what was seen and asks a person, unless one is asked.
+func lookedReview(s State, e events.EvidenceRecorded, reason events.ReviewReason, text string) []events.Payload {
+	wait := events.Next{Action: events.NextDecision}
+	e.Next = wait
 	if repeated(s, e) {
 		return nil
 	}
-	out := []events.Payload{e}
-	if s.Review == nil {
-		out = append(out, events.ReviewOpened{
-			Reason: events.ReviewAccountMismatch,
-			Text:   "the credential now belongs to account " + e.AccountProbed + ", not to the one of this operation",
-			Next:   events.Next{Action: events.NextDecision},
-		})
+	if s.Review != nil {
+		return []events.Payload{e}
 	}
-	return out
+	return []events.Payload{e, events.ReviewOpened{Reason: reason, Text: text, Next: wait}}
 }
 
 func lookedFinal(s State, c Contract, e events.EvidenceRecorded, l Look, p Params) []events.Payload {
@@ -392,7 +398,8 @@ func repeated(s State, e events.EvidenceRecorded) bool {
 	}
 	return slices.ContainsFunc(s.Evidence, func(old Evidence) bool {
 		return old.Source == e.Source && old.Finding == e.Finding && old.Reason == e.Reason &&
-			old.AccountProbed == e.AccountProbed && slices.Equal(old.ExternalIDs, e.ExternalIDs)
+			old.AccountProbed == e.AccountProbed && slices.Equal(old.ExternalIDs, e.ExternalIDs) &&
+			slices.Equal(old.WeakMatches, e.WeakMatches)
 	})
 }
 

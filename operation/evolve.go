@@ -110,6 +110,7 @@ func Evolve(s State, r events.Record) (State, Anomaly) {
 		s.FollowUp = r.Stamp.UTC().Add(FollowUpTime)
 	}
 	s.Status = s.status()
+	s.Undetermined = s.Undetermined && (s.Status == StatusUnknown || s.Status == StatusInFlight)
 	if s.Status != before {
 		s.StatusSince = r.Stamp.UTC()
 	}
@@ -317,6 +318,7 @@ func (s State) lost(r events.Record, id string, reason events.UnknownReason) Sta
 		a.StartedAt = r.Stamp.UTC()
 	}
 	s.Attempts = append(slices.Clip(s.Attempts), a)
+	s.EmptyReads, s.Looks = 0, 0
 	return s
 }
 
@@ -357,6 +359,9 @@ func (s State) evidence(r events.Record, d events.EvidenceRecorded) (State, Anom
 		s.EmptyReads++
 		s.LastEmpty = d.AskedAt.UTC()
 	case events.FindingInconclusive:
+		if len(d.WeakMatches) > 0 && s.Review == nil && !s.status().Final() {
+			s.ToReview = events.ReviewAmbiguous
+		}
 	}
 	return s, AnomalyNone
 }
@@ -575,7 +580,7 @@ func (s State) withNext(r events.Record) State {
 		switch {
 		case s.Review != nil:
 			s.NextAction, s.NextAt = events.NextDecision, time.Time{}
-		case s.ToReview != "":
+		case s.ToReview != "" || s.Halted != "":
 			s.NextAction, s.NextAt = events.NextReconcile, r.Stamp.UTC()
 		}
 		return s
@@ -586,6 +591,10 @@ func (s State) withNext(r events.Record) State {
 	}
 	if !s.FollowUp.IsZero() {
 		s.NextAction, s.NextAt = events.NextReconcile, s.FollowUp
+		return s
+	}
+	if s.ToReview == events.ReviewAmbiguous && s.Review == nil {
+		s.NextAction, s.NextAt = events.NextReconcile, r.Stamp.UTC()
 		return s
 	}
 	// A hand-over to a person counts only once his review is open.
@@ -639,7 +648,8 @@ func decisionOf(p events.Payload) (events.DecisionWord, string) {
 func followed(p events.Payload) bool {
 	switch d := p.(type) {
 	case events.EvidenceRecorded:
-		return (d.Finding == events.FindingPresent || d.Finding == events.FindingContradiction) && len(d.ExternalIDs) > 0
+		found := d.Finding == events.FindingPresent || d.Finding == events.FindingContradiction
+		return (found && len(d.ExternalIDs) > 0) || len(d.WeakMatches) > 0
 	case events.OutcomeUnknown:
 		return d.Reason == events.UnknownMismatch
 	case events.DuplicateFound:

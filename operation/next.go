@@ -145,6 +145,9 @@ func Next(s State, c Contract, p Params) Step {
 	if p.Now.Before(s.FollowUp) {
 		return Step{Reason: ReasonFollowUp, At: s.FollowUp}
 	}
+	if s.ToReview == events.ReviewAmbiguous {
+		return review(ReasonReviewOpen, s.ToReview, reviewText(s.ToReview), p)
+	}
 	if s.Halted != "" {
 		return review(ReasonHalted, events.ReviewContradiction,
 			"the log contradicts itself ("+s.Halted+"); nothing is sent until a person resumes", p)
@@ -329,7 +332,7 @@ func permitRepeat(s State, c Contract, p Params) (Step, bool) {
 	if m := s.lastEnd().Add(p.ClockError); retryAt.Before(m) {
 		retryAt = m
 	}
-	if m := s.lastOutcome().Add(c.LateApply); !c.ConcurrentSafe && retryAt.Before(m) {
+	if m := s.lastEnd().Add(c.LateApply); !c.ConcurrentSafe && retryAt.Before(m) {
 		retryAt = m
 	}
 	if limit, ok := c.keyDeadline(s.FirstSend); ok && !s.NoRepeat {
@@ -414,7 +417,7 @@ func whyReview(s State, c Contract, p Params) (events.ReviewReason, string) {
 // duplicate; a contradiction is shown to a person.
 func nextFinal(s State, c Contract, p Params) Step {
 	if s.ToReview != "" && s.Review == nil {
-		return review(ReasonReviewOpen, s.ToReview, afterFinalText(s.ToReview), p)
+		return review(ReasonReviewOpen, s.ToReview, reviewText(s.ToReview), p)
 	}
 	if s.Halted != "" && s.Review == nil {
 		return review(ReasonHalted, events.ReviewContradiction,

@@ -398,15 +398,6 @@ func evidenceVariants() []variant {
 				return answered(s, c, id, o, p)
 			}
 		}},
-		{name: "a late local sign takes an unknown back", plant: func(b *brain) {
-			answered := b.answered
-			b.answered = func(s operation.State, c operation.Contract, id string, o operation.Outcome, p operation.Params) []events.Payload {
-				if a, ok := s.AttemptByID(id); ok && a.State == operation.AttemptUnresolved && o.Word == operation.OutcomeNotSent {
-					return []events.Payload{events.AttemptNotApplied{AttemptID: id, Proof: events.ProofNotSent}}
-				}
-				return answered(s, c, id, o, p)
-			}
-		}},
 		{name: "two objects confirm silently", plant: onLook(func(_ operation.State, _ operation.Contract, l *operation.Look, out []events.Payload) []events.Payload {
 			return slices.DeleteFunc(out, func(p events.Payload) bool {
 				return p.Kind() == events.KindDuplicateFound || p.Kind() == events.KindReviewOpened

@@ -27,7 +27,7 @@ func histories() []history {
 		{"redelivery", redeliveryChangesNothing},
 		{"aliasing", foldNeverTouchesItsInput},
 		{"stray", strayMessagesMoveTheSequence},
-		{"late local sign", lateLocalSignTakesNothingBack},
+		{"late proof", lateProofSettlesItsAttempt},
 		{"duplicates", twoObjectsAreTold},
 	}
 }
@@ -146,17 +146,26 @@ func strayMessagesMoveTheSequence(b brain, ch *chooser) string {
 	return ""
 }
 
-// What was recorded as possibly sent is not taken back by a sign that the
-// worker finds later: the record may have been made because it was dead.
-func lateLocalSignTakesNothingBack(b brain, ch *chooser) string {
+// A proof that nothing was sent says what it says also when it comes late: it
+// settles the attempt that it names, and only that one.
+func lateProofSettlesItsAttempt(b brain, ch *chooser) string {
 	s, _ := grow(b, ch, func(operation.State, operation.State, events.Record, operation.Anomaly) string { return "" })
+	if s.Status.Final() {
+		return ""
+	}
 	for _, a := range s.Attempts {
 		if a.State != operation.AttemptUnresolved {
 			continue
 		}
 		out := b.answered(s, contractK5(), a.ID, operation.Outcome{Word: operation.OutcomeNotSent}, operation.Params{Now: s.UpdatedAt, NewID: "n"})
-		if len(out) > 0 {
-			return "not_sent after unknown gives " + describe(out[0])
+		if len(out) != 1 || out[0].Kind() != events.KindAttemptNotApplied {
+			return "the proof was dropped"
+		}
+		after, _ := b.evolve(s, lightRecord(s, s.UpdatedAt, out[0]))
+		for i, was := range s.Attempts {
+			if was.ID != a.ID && after.Attempts[i].State != was.State {
+				return "the proof settled another attempt"
+			}
 		}
 	}
 	return ""

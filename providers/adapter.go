@@ -32,7 +32,7 @@ type Adapter interface {
 	// always gives the same digest.
 	Prepare(c Call) (*Request, error)
 	// Probe returns the provider's own id of the account that the credential
-	// belongs to, or "" where the contract has no account probe.
+	// belongs to now, or the configured one where the contract has no probe.
 	Probe(ctx context.Context, c Call) (string, error)
 	// Do sends one request, at most once, and says what its answer means.
 	Do(ctx context.Context, r *Request) operation.Outcome

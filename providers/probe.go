@@ -23,7 +23,7 @@ func (h *HTTP) Probe(ctx context.Context, c Call) (string, error) {
 func (h *HTTP) probe(ctx context.Context, acc *account, fresh bool) (string, error) {
 	p := h.file.conn.probe
 	if p == nil {
-		return "", nil
+		return acc.cfg.ProviderID, nil // nothing to ask: what is configured now
 	}
 	cred, err := h.credential(acc)
 	if err != nil {

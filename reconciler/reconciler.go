@@ -121,7 +121,7 @@ func (r *Reconciler) Plan(ctx context.Context, k dispatch.Key, min uint64) (disp
 	}
 	a, c, err := r.cfg.Adapters.For(ctx, s.Intent)
 	if errors.Is(err, providers.ErrNotMine) {
-		return dispatch.Plan{Again: dispatch.Again{At: r.cfg.Now().Add(time.Minute)}}, nil
+		return r.notMine(ctx, s)
 	}
 	if err != nil {
 		return dispatch.Plan{}, fmt.Errorf("reconciler: adapter of %s: %w", k.Operation, err)
@@ -151,6 +151,22 @@ func (r *Reconciler) Plan(ctx context.Context, k dispatch.Key, min uint64) (disp
 		}
 	}
 	return dispatch.Plan{Again: dispatch.Again{At: r.cfg.Now(), Min: s.Version}}, nil
+}
+
+// notMine leaves an operation to others, but records what needs no contract: that
+// a lease is over.
+func (r *Reconciler) notMine(ctx context.Context, s operation.State) (dispatch.Plan, error) {
+	later := dispatch.Plan{Again: dispatch.Again{At: r.cfg.Now().Add(time.Minute)}}
+	var c operation.Contract
+	step := r.next(s, c)
+	if step.Reason != operation.ReasonLeaseOver {
+		return later, nil
+	}
+	_, err := r.cfg.Recorder.Append(ctx, s, r.cfg.Worker, step.Append...)
+	if errors.Is(err, events.ErrConflict) {
+		return later, nil
+	}
+	return later, err
 }
 
 // next is the core's decision, except that the attempts of a predecessor that

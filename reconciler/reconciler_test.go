@@ -234,14 +234,15 @@ func TestTwoReconcilersAgree(t *testing.T) {
 	})
 }
 
-// What this process can't serve is left to others.
+// What this process can't serve is left to others; that a lease is over needs no
+// contract and is recorded.
 func TestOperationWithoutContractIsLeftToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newWorld(t, "me", func(int) operation.Look { return found("731") })
 		x.a.notMine = true
 		x.run(10 * time.Minute)
-		if s := x.state(); s.Version != 2 {
-			t.Errorf("got version %d, want nothing appended", s.Version)
+		if s := x.state(); s.Version != 3 || s.Status != operation.StatusUnknown || x.a.looks.Load() != 0 {
+			t.Errorf("got version %d, %s, %d looks; want just the end of the lease", s.Version, s.Status, x.a.looks.Load())
 		}
 	})
 }

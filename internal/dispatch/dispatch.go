@@ -96,7 +96,8 @@ type item struct {
 	// whether it takes its turn.
 	turn string
 	// slot is the lane in which the item's start has been set down already.
-	slot string
+	slot   string
+	slotAt time.Time
 }
 
 type lane struct {
@@ -184,7 +185,7 @@ func (d *Dispatcher) nudge() {
 // within Drain, ends its context after that, and returns when all of it has
 // returned.
 func (d *Dispatcher) Run(ctx context.Context) error {
-	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	work, stop := context.WithCancel(context.WithValue(context.WithoutCancel(ctx), stopping{}, ctx))
 	defer stop()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -205,6 +206,16 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	}
 	d.mu.Unlock()
 	return nil
+}
+
+// stopping is the key of the outer context in that of a run.
+type stopping struct{}
+
+// Stopping reports, in a run, whether the dispatcher was told to stop: what has
+// not begun need not begin.
+func Stopping(ctx context.Context) bool {
+	outer, ok := ctx.Value(stopping{}).(context.Context)
+	return ok && outer.Err() != nil
 }
 
 // start begins planning whatever is due and returns how long to wait.
@@ -240,7 +251,8 @@ func (d *Dispatcher) begin(ctx context.Context, it *item) {
 }
 
 func (d *Dispatcher) planned(ctx context.Context, it *item, plan Plan, err error) {
-	if turn := it.turn; turn != "" {
+	turn := it.turn
+	if turn != "" {
 		it.turn = ""
 		if l := d.lanes[turn]; l != nil && (err != nil || plan.Lane != turn || plan.Run == nil) {
 			d.unpark(turn, l) // it passed: the next one may go
@@ -270,6 +282,7 @@ func (d *Dispatcher) planned(ctx context.Context, it *item, plan Plan, err error
 		return
 	}
 	if at := d.slot(it, plan, l); at.After(d.cfg.Now()) {
+		it.turn = turn // passes on its turn should it have nothing to do by then
 		d.finish(it, Again{At: at})
 		return
 	}
@@ -291,15 +304,18 @@ func (d *Dispatcher) planned(ctx context.Context, it *item, plan Plan, err error
 // waited for its start has it.
 func (d *Dispatcher) slot(it *item, plan Plan, l *lane) time.Time {
 	now := d.cfg.Now()
-	if plan.Spacing <= 0 || it.slot == plan.Lane {
+	if plan.Spacing <= 0 {
 		return now
+	}
+	if it.slot == plan.Lane {
+		return it.slotAt
 	}
 	at := now
 	if l.free.After(at) {
 		at = l.free
 	}
 	l.free = at.Add(plan.Spacing)
-	it.slot = plan.Lane
+	it.slot, it.slotAt = plan.Lane, at
 	return at
 }
 

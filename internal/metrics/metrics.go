@@ -29,6 +29,7 @@ type Metrics struct {
 	duplicates     *prometheus.CounterVec
 	lookups        *prometheus.CounterVec
 	decisions      *prometheus.CounterVec
+	blocked        *prometheus.CounterVec
 	claimConflicts prometheus.Counter
 	lost           prometheus.Counter
 	leaseExpiries  prometheus.Counter
@@ -64,6 +65,7 @@ func New(version string) *Metrics {
 		duplicates:     counter("opledger_duplicates_found_total", "Operations found to have more than one outside object.", "provider"),
 		lookups:        counter("opledger_lookups_total", "Lookups, by what they showed: a finding, or failed.", "provider", "result"),
 		decisions:      counter("opledger_decisions_total", "Decisions that the reconciler recorded, by reason.", "reason"),
+		blocked:        counter("opledger_attempts_blocked_total", "Times that attempts of an account were put off for a local reason.", "provider", "reason"),
 		claimConflicts: single("opledger_claim_conflicts_total", "Attempts not made because another worker held the claim."),
 		lost:           single("opledger_overtaken_decisions_total", "Decisions thrown away because another event came first."),
 		leaseExpiries:  single("opledger_lease_expiries_total", "Attempts whose worker never told their outcome."),
@@ -144,6 +146,9 @@ func (m *Metrics) ClaimConflict() { m.claimConflicts.Inc() }
 
 // Overtaken is the executor's observer of lost appends.
 func (m *Metrics) Overtaken() { m.lost.Inc() }
+
+// Blocked is the executor's observer of attempts that can't be made.
+func (m *Metrics) Blocked(provider, reason string) { m.blocked.WithLabelValues(provider, reason).Inc() }
 
 // Looked is the reconciler's observer of lookups.
 func (m *Metrics) Looked(provider, result string) { m.lookups.WithLabelValues(provider, result).Inc() }
