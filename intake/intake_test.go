@@ -25,6 +25,8 @@ const ledgerID = "6f1c3c0e-2f44-4ad0-9a0e-0d8f5b7f2b11"
 type shop struct {
 	contract operation.Contract
 	kept     int
+	// down: the store of old revisions does not answer.
+	down bool
 }
 
 func (s *shop) Offer(_ context.Context, provider, account, action string) (intake.Offer, error) {
@@ -47,12 +49,15 @@ func (s *shop) Contract(context.Context, events.IntentRecorded) (operation.Contr
 }
 
 func (s *shop) Bind(_ context.Context, _ events.ContractRef, _, _ string, args []byte) ([]byte, error) {
+	if s.down {
+		return nil, errors.New("timeout")
+	}
 	var m map[string]any
 	if err := json.Unmarshal(args, &m); err != nil {
 		return nil, err
 	}
 	if _, ok := m["title"].(string); !ok {
-		return nil, errors.New("/title is required")
+		return nil, fmt.Errorf("%w: /title is required", intake.ErrArguments)
 	}
 	if _, ok := m["priority"]; !ok {
 		m["priority"] = 3
@@ -379,7 +384,7 @@ func TestEvidenceFromOutsideIsJudged(t *testing.T) {
 		})
 		return f.Evidence(t.Context(), "acme", raw)
 	}
-	if a, p := hand("acct_2", operation.Label(s.Intent.IdempotencyKey)); p != nil || a.Status != operation.StatusUnknown || a.Review != events.ReviewAccountMismatch {
+	if a, p := hand("acct_2", operation.Label(s.Intent.IdempotencyKey)); p != nil || a.Status != operation.StatusUnknown || a.Review != "" {
 		t.Errorf("other account: got %+v, %v", a, p)
 	}
 	if a, p := hand("acct_1", ""); p != nil || a.Status != operation.StatusUnknown {
@@ -439,4 +444,52 @@ func TestDecisionOnAnOldVersionIsRefused(t *testing.T) {
 	if p != nil || a.Status != operation.StatusRejected || !a.RetrySafe || a.Via != events.ViaCancelled {
 		t.Errorf("cancel: got %+v, %v", a, p)
 	}
+}
+
+// A store that does not answer is no conflict: the agent must not be told that
+// the wish on its way needs a new id.
+func TestRepeatWhileTheContractStoreIsDownIsUnavailable(t *testing.T) {
+	f := newFixture(t)
+	mustSubmit(t, f, "acme", wish("op-1", `{"title":"a"}`))
+	f.shop.down = true
+	if _, p := f.Submit(t.Context(), "acme", wish("op-1", `{"title":"a"}`)); p == nil || p.Code != api.ProblemUnavailable {
+		t.Errorf("got %v, want unavailable", p)
+	}
+}
+
+// I7: an approval that comes with a repeat never binds what its approver did
+// not see.
+func TestApprovalWithARepeatBindsOnlyWhatWasSeen(t *testing.T) {
+	f := newFixture(t)
+	f.shop.contract.RiskAllowed = true
+	sub := func(extra string) *api.Problem {
+		_, p := f.Submit(t.Context(), "trusted", fmt.Appendf(nil,
+			`{"operation_id":"op-1","provider":"crm","account":"main","action":"task.create","args":{"title":"a"},"require_approval":{}%s}`, extra))
+		return p
+	}
+	if p := sub(`,"on_unknown":"declared_risk"`); p != nil {
+		t.Fatal(p)
+	}
+	if p := sub(`,"on_unknown":"review_only","approval":{"approver":"ann","expires_at":"2026-11-30T13:00:00Z"}`); p == nil || p.Code != api.ProblemDigestMismatch {
+		t.Errorf("got %v, want the approval refused", p)
+	}
+	s, err := f.ledger.Truth(t.Context(), "trusted", "op-1")
+	if err != nil || s.Approval != nil {
+		t.Errorf("got approval %+v, %v, want none", s.Approval, err)
+	}
+}
+
+// Members that differ only in the case of their letters are refused: the decoder
+// would take the last one.
+func TestMembersInOtherLettersAreRefused(t *testing.T) {
+	f := newFixture(t)
+	for _, raw := range []string{
+		`{"operation_id":"op-a","provider":"crm","account":"main","action":"task.create","args":{"title":"a"},"ARGS":{"title":"b"}}`,
+		`{"operation_id":"op-a","provider":"crm","account":"main","action":"task.create","args":{"title":"a"},"origin":{"Agent":"x"}}`,
+	} {
+		if _, p := f.Submit(t.Context(), "acme", []byte(raw)); p == nil || p.Code != api.ProblemMalformed {
+			t.Errorf("got %v, want it refused", p)
+		}
+	}
+	mustSubmit(t, f, "acme", []byte(`{"operation_id":"op-b","provider":"crm","account":"main","action":"task.create","args":{"title":"a","Other":1},"labels":{"Team":"x"}}`))
 }

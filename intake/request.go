@@ -31,12 +31,38 @@ func decode[T any](raw []byte) (T, *api.Problem) {
 	if _, err := canonical(raw); err != nil {
 		return req, api.NewProblem(api.ProblemMalformed, "%v", err)
 	}
+	if name := foldedKey(raw); name != "" {
+		return req, api.NewProblem(api.ProblemMalformed, "unknown member %q: members are in lower case", cut(name))
+	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&req); err != nil {
 		return req, api.NewProblem(api.ProblemMalformed, "%s", describe(err))
 	}
 	return req, nil
+}
+
+// foldedKey returns a member of the request's own that is not in lower case:
+// the decoder takes such a one for its lower-case twin, and the last one wins.
+// Arguments, labels and results have names of their own.
+func foldedKey(raw []byte) string {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(raw, &members) != nil {
+		return ""
+	}
+	for name, value := range members {
+		if name != strings.ToLower(name) {
+			return name
+		}
+		switch name {
+		case "args", "labels", "result":
+			continue
+		}
+		if inner := foldedKey(value); inner != "" {
+			return inner
+		}
+	}
+	return ""
 }
 
 // describe tells what is wrong with a request without repeating its values.

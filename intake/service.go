@@ -35,6 +35,8 @@ var (
 	ErrNoProvider = errors.New("intake: no such provider")
 	ErrNoAction   = errors.New("intake: no such action")
 	ErrNoAccount  = errors.New("intake: no such account")
+	// ErrArguments: the arguments do not fit the action's schema.
+	ErrArguments = errors.New("intake: arguments do not fit")
 )
 
 // Offer is what a provider's current contract says of an action.
@@ -54,7 +56,8 @@ type Catalogue interface {
 	// Contract returns the revision that an intent was accepted under.
 	Contract(ctx context.Context, intent events.IntentRecorded) (operation.Contract, error)
 	// Bind validates arguments against the schema of the revision with this
-	// digest and fills in its defaults. The error names places, not values.
+	// digest and fills in its defaults. The error wraps ErrArguments if they do
+	// not fit, and then names places, not values; any other error may pass.
 	Bind(ctx context.Context, ref events.ContractRef, provider, action string, args []byte) ([]byte, error)
 	// Keep stores the revision, so that it can be found for ever.
 	Keep(ctx context.Context, contractDigest string) error
@@ -194,6 +197,9 @@ func (s *Service) submit(ctx context.Context, tenant string, raw []byte) (api.An
 				slog.String("operation_id", id), slog.String("provider", intent.Provider), slog.String("action", intent.Action))
 		}
 		if req.Approval != nil {
+			if p := s.approvable(ctx, state, req); p != nil {
+				return fail(p)
+			}
 			state, p = s.approveWithSubmit(ctx, state, *req.Approval)
 			if p != nil {
 				return fail(p)
@@ -204,6 +210,29 @@ func (s *Service) submit(ctx context.Context, tenant string, raw []byte) (api.An
 		return a, nil
 	}
 	return fail(api.NewProblem(api.ProblemUnavailable, "the operation kept changing"))
+}
+
+// approvable refuses an approval that comes with a repeat and would bind what
+// its approver did not see: another choice for unknown outcomes, or another
+// revision of the contract.
+func (s *Service) approvable(ctx context.Context, state operation.State, req api.SubmitRequest) *api.Problem {
+	seen := req.OnUnknown
+	if seen == "" {
+		seen = events.OnUnknownContract
+	}
+	offer, err := s.cfg.Catalogue.Offer(ctx, req.Provider, req.Account, req.Action)
+	if err != nil {
+		return s.unavailable(ctx, "find the contract", err)
+	}
+	if seen == state.Intent.OnUnknown && offer.Ref.Digest == state.Intent.Digest {
+		return nil
+	}
+	p := api.NewProblem(api.ProblemDigestMismatch,
+		"the recorded intent has on_unknown %s and contract %s; approve it by its digest %s",
+		state.Intent.OnUnknown, state.Intent.Digest, state.Intent.IntentDigest)
+	a := api.NewAnswer(state, s.cfg.Now())
+	p.Answer = &a
+	return p
 }
 
 // approveWithSubmit appends the approval that came with the intent, also for a
@@ -250,9 +279,10 @@ func (s *Service) compare(ctx context.Context, state operation.State, req api.Su
 		Provider: req.Provider, Account: events.Account{Name: req.Account}, Action: req.Action,
 	}
 	bound, err := s.cfg.Catalogue.Bind(ctx, state.Intent.ContractRef, state.Intent.Provider, state.Intent.Action, req.Args)
-	if err != nil {
-		// Arguments that don't even fit the stored action differ from it.
-		bound = req.Args
+	if errors.Is(err, ErrArguments) {
+		bound = req.Args // what does not even fit the stored action differs from it
+	} else if err != nil {
+		return s.unavailable(ctx, "read the contract of the recorded intent", err)
 	}
 	doc, err := canonical(bound)
 	if err != nil {
@@ -286,8 +316,11 @@ func (s *Service) freeze(ctx context.Context, tenant, id string, req api.SubmitR
 		return none, s.unavailable(ctx, "find the contract", err)
 	}
 	bound, err := s.cfg.Catalogue.Bind(ctx, offer.Ref, req.Provider, req.Action, req.Args)
-	if err != nil {
+	if errors.Is(err, ErrArguments) {
 		return none, api.NewProblem(api.ProblemInvalidArgs, "%v", err)
+	}
+	if err != nil {
+		return none, s.unavailable(ctx, "bind the arguments", err)
 	}
 	args, err := canonical(bound)
 	if err != nil {
@@ -406,6 +439,11 @@ func (s *Service) detailed(state operation.State, detail bool) api.Answer {
 }
 
 func (s *Service) find(ctx context.Context, tenant string, req api.GetRequest) (operation.State, *api.Problem) {
+	return s.findAt(ctx, tenant, req, 0)
+}
+
+// findAt reads an operation at least as of version min.
+func (s *Service) findAt(ctx context.Context, tenant string, req api.GetRequest, min uint64) (operation.State, *api.Problem) {
 	var none operation.State
 	if _, ok := s.tenants[tenant]; !ok {
 		return none, api.NewProblem(api.ProblemUnknownTenant, "tenant %q", cut(tenant))
@@ -414,7 +452,7 @@ func (s *Service) find(ctx context.Context, tenant string, req api.GetRequest) (
 	if p != nil {
 		return none, p
 	}
-	state, err := s.cfg.States.State(ctx, tenant, id, 0)
+	state, err := s.cfg.States.State(ctx, tenant, id, min)
 	if err != nil {
 		return none, s.unavailable(ctx, "read the operation", err)
 	}
@@ -473,6 +511,11 @@ func (s *Service) List(ctx context.Context, tenant string, raw []byte) (api.Page
 	}
 	if _, ok := s.tenants[tenant]; !ok {
 		return api.Page{}, api.NewProblem(api.ProblemUnknownTenant, "tenant %q", cut(tenant))
+	}
+	for _, st := range req.Status {
+		if !slices.Contains(operation.Statuses(), st) {
+			return api.Page{}, api.NewProblem(api.ProblemMalformed, "status %q is not one of %v", cut(string(st)), operation.Statuses())
+		}
 	}
 	limit := req.Limit
 	if limit <= 0 {
@@ -623,7 +666,7 @@ func (s *Service) decision(ctx context.Context, tenant, id string, d operation.D
 	}); p != nil {
 		return api.Answer{}, p
 	}
-	state, p := s.find(ctx, tenant, api.GetRequest{OperationID: id})
+	state, p := s.findAt(ctx, tenant, api.GetRequest{OperationID: id}, d.SeenVersion)
 	if p != nil {
 		return api.Answer{}, p
 	}

@@ -154,6 +154,21 @@ func (r *Registry) BindAs(ctx context.Context, ref events.ContractRef, provider,
 	return e.file.Bind(action, args)
 }
 
+// ContractOf returns the contract of an operation, by the revision that its
+// intent names; it needs neither the account nor its credential. The error wraps
+// ErrNotMine where this process lacks the revision.
+func (r *Registry) ContractOf(ctx context.Context, intent events.IntentRecorded) (operation.Contract, error) {
+	e, err := r.revision(ctx, intent.Provider, intent.ContractRef)
+	if err != nil {
+		return operation.Contract{}, err
+	}
+	contract, ok := e.file.Contract(intent.Action)
+	if !ok {
+		return operation.Contract{}, errNoAction(intent.Provider, intent.Action)
+	}
+	return contract, nil
+}
+
 // For returns adapter and contract of an operation, by the revision that its
 // intent names. An error that wraps ErrNotMine says that another process may be
 // able to work on it; any other error may pass.

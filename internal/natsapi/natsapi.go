@@ -70,13 +70,16 @@ type Config struct {
 
 // Server is the running service.
 type Server struct {
-	cfg     Config
-	svc     micro.Service
-	ctx     context.Context //nolint:containedctx // the life of all requests, ended by Stop
-	cancel  context.CancelFunc
-	slots   chan struct{}
-	waiters chan struct{}
-	wg      sync.WaitGroup
+	cfg    Config
+	svc    micro.Service
+	ctx    context.Context //nolint:containedctx // the life of all requests, ended by Stop
+	cancel context.CancelFunc
+	// waits is the life of wait requests.
+	waits     context.Context //nolint:containedctx // as ctx
+	stopWaits context.CancelFunc
+	slots     chan struct{}
+	waiters   chan struct{}
+	wg        sync.WaitGroup
 }
 
 // Start registers the service and answers until Stop.
@@ -91,6 +94,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		cfg: cfg, slots: make(chan struct{}, MaxRequests), waiters: make(chan struct{}, MaxWaiters),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	s.waits, s.stopWaits = context.WithCancel(s.ctx)
 	mc := micro.Config{
 		Name: "opledger", Version: cfg.Version, Description: "event-sourced ledger of outside operations",
 		ErrorHandler: func(_ micro.Service, e *micro.NATSError) {
@@ -116,18 +120,25 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Stop takes no more requests, lets those under way answer, and returns.
+// lastAnswers bounds how long requests under way may take after Stop.
+const lastAnswers = 3 * time.Second
+
+// Stop takes no more requests, ends those that only wait, lets the others
+// answer for a few seconds, and returns.
 func (s *Server) Stop() error {
 	err := s.svc.Stop()
-	s.cancel()
+	s.stopWaits()
+	late := time.AfterFunc(lastAnswers, s.cancel)
+	defer late.Stop()
 	s.wg.Wait()
+	s.cancel()
 	return err
 }
 
 func (s *Server) accept(verb string, r micro.Request) {
-	slots, timeout := s.slots, requestTimeout
+	slots, timeout, life := s.slots, requestTimeout, s.ctx
 	if verb == api.VerbWait {
-		slots, timeout = s.waiters, waitTimeout
+		slots, timeout, life = s.waiters, waitTimeout, s.waits
 		select {
 		case slots <- struct{}{}:
 		default:
@@ -140,7 +151,7 @@ func (s *Server) accept(verb string, r micro.Request) {
 	s.wg.Add(1)
 	go func() {
 		defer func() { <-slots; s.wg.Done() }()
-		ctx, cancel := context.WithTimeout(s.ctx, timeout)
+		ctx, cancel := context.WithTimeout(life, timeout)
 		defer cancel()
 		s.handle(ctx, verb, r)
 	}()
@@ -183,8 +194,11 @@ func (s *Server) handle(ctx context.Context, verb string, r micro.Request) {
 // reply answers on the connection itself: a micro.Request may only be touched
 // before its handler returns, and requests are handled side by side.
 func (s *Server) reply(r micro.Request, body []byte, h nats.Header) {
-	if r.Reply() == "" {
-		return // nobody waits
+	// Replies go to reply subjects only: the server does not hold a request's
+	// reply subject against what its sender may publish, so an answer could
+	// otherwise be led into the journal or into another tenant's inbox.
+	if !strings.HasPrefix(r.Reply(), "_") {
+		return // nobody waits, or nobody may
 	}
 	if err := s.cfg.Conn.PublishMsg(&nats.Msg{Subject: r.Reply(), Header: h, Data: body}); err != nil {
 		s.cfg.Logger.LogAttrs(s.ctx, slog.LevelWarn, "answer not sent", slog.Any("err", err))
@@ -236,7 +250,7 @@ type Publisher interface {
 // Inbox handles one message of a tenant's durable inbox: it is submitted like
 // any request; what can't be accepted goes to the refused subject. An error
 // means that the message must be delivered again.
-func Inbox(ctx context.Context, svc Service, pub Publisher, tenant string, data []byte, seq uint64, stamp time.Time) error {
+func Inbox(ctx context.Context, log *slog.Logger, svc Service, pub Publisher, tenant string, data []byte, seq uint64, stamp time.Time) error {
 	_, p := svc.Submit(ctx, tenant, data)
 	if p == nil {
 		return nil
@@ -244,6 +258,8 @@ func Inbox(ctx context.Context, svc Service, pub Publisher, tenant string, data 
 	if p.Code == api.ProblemUnavailable {
 		return p
 	}
+	log.LogAttrs(ctx, slog.LevelWarn, "intent from the inbox refused", slog.String("tenant", tenant),
+		slog.String("operation_id", p.OperationID), slog.String("code", string(p.Code)))
 	sum := sha256.Sum256(data)
 	body, err := json.Marshal(Refused{
 		Problem: p, Tenant: tenant, RequestDigest: "sha256:" + hex.EncodeToString(sum[:]),

@@ -69,6 +69,7 @@ type Node struct {
 	registry  *providers.Registry
 	catalogue *catalogue
 	clock     *clock
+	guard     *guard
 	metrics   *metrics.Metrics
 	writer    *writer.Writer
 	api       *natsapi.Server
@@ -133,6 +134,7 @@ func (n *Node) start(ctx context.Context) error {
 		n.run(n.last, "projector", n.projector.Run)
 	}
 	n.run(n.last, "clock", n.clock.run)
+	n.run(n.last, "guard", n.guard.run)
 	if err := n.roles(ctx); err != nil {
 		return err
 	}
@@ -217,6 +219,9 @@ func (n *Node) parts(ctx context.Context) error {
 	if n.clock, err = newClock(ctx, n.journal, n.log); err != nil {
 		return err
 	}
+	if n.guard, err = newGuard(ctx, n.journal, n.log); err != nil {
+		return err
+	}
 	files, accounts, err := loadProviders(n.cfg)
 	if err != nil {
 		return err
@@ -225,7 +230,13 @@ func (n *Node) parts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.catalogue = &catalogue{registry: n.registry, contracts: n.contracts, accounts: accounts}
+	n.catalogue = &catalogue{
+		registry: n.registry, contracts: n.contracts, accounts: accounts, providers: make(map[string]bool),
+	}
+	for _, f := range files {
+		n.catalogue.providers[f.File.Provider] = true
+	}
+	n.warnSecrets(ctx)
 	if err := n.catalogue.keep(ctx, files); err != nil {
 		return err
 	}
@@ -235,15 +246,30 @@ func (n *Node) parts(ctx context.Context) error {
 	return err
 }
 
+// warnSecrets says at the start which accounts can't be used here, instead of
+// letting their operations wait without a word.
+func (n *Node) warnSecrets(ctx context.Context) {
+	for _, p := range n.cfg.Providers {
+		for _, a := range p.Accounts {
+			for name, ref := range a.Secrets {
+				if _, err := secret(ref); err != nil {
+					n.log.LogAttrs(ctx, slog.LevelWarn, "secret not found; this process leaves the account's operations to others",
+						slog.String("account", a.ID), slog.String("secret", name), slog.Any("err", err))
+				}
+			}
+		}
+	}
+}
+
 // roles starts what this process does beside serving.
 func (n *Node) roles(ctx context.Context) error {
-	if n.plays(RoleExecutor) {
-		if err := n.startExecutor(); err != nil {
+	if n.plays(RoleReconciler) {
+		if err := n.startReconciler(); err != nil {
 			return err
 		}
 	}
-	if n.plays(RoleReconciler) {
-		if err := n.startReconciler(); err != nil {
+	if n.plays(RoleExecutor) {
+		if err := n.startExecutor(); err != nil {
 			return err
 		}
 	}
@@ -265,6 +291,13 @@ func (n *Node) startExecutor() error {
 		Width: n.cfg.Executor.Width, Now: n.clock.Now, Random: mathrand.Float64, Logger: n.log,
 		Observe: executor.Observer{
 			Outcome: n.metrics.Outcome, ClaimConflict: n.metrics.ClaimConflict, AppendConflict: n.metrics.Overtaken,
+			Blocked: func(provider string, r executor.BlockedReason) { n.metrics.Blocked(provider, string(r)) },
+		},
+		Alarm: n.guard.Alarm,
+		Elsewhere: func(k dispatch.Key, version uint64) {
+			if n.looks != nil {
+				n.looks.Wake(k, version)
+			}
 		},
 	})
 	if err != nil {
@@ -387,7 +420,7 @@ func (n *Node) sweep(ctx context.Context) error {
 	}
 }
 
-const sweepLimit = 10_000
+const sweepLimit = 100_000
 
 // overdue: what happens by itself.
 func overdue(a events.NextAction) bool { return a != events.NextDecision && a != events.NextNone }
@@ -414,7 +447,7 @@ func (n *Node) startAPI(ctx context.Context) error {
 	for _, t := range n.cfg.Tenants {
 		n.run(n.first, "inbox "+t.ID, func(ctx context.Context) error {
 			return n.journal.Inbox(ctx, t.ID, func(ctx context.Context, m natsjournal.InboxMessage) error {
-				return natsapi.Inbox(ctx, svc, n.journal, m.Tenant, m.Data, m.Seq, m.Stamp)
+				return natsapi.Inbox(ctx, n.log, svc, n.journal, m.Tenant, m.Data, m.Seq, m.Stamp)
 			})
 		})
 	}
@@ -485,6 +518,9 @@ const maxReadyLag = 1000
 func (n *Node) Ready(ctx context.Context) error {
 	if !n.conn.IsConnected() {
 		return errors.New("not connected to NATS")
+	}
+	if text := n.guard.Alarm(); text != "" {
+		return errors.New("integrity alarm: " + text)
 	}
 	if !n.index.Ready() {
 		return errors.New("the index of open operations is not complete yet")

@@ -75,21 +75,23 @@ func (c contractStore) Get(ctx context.Context, digest string) ([]byte, error) {
 type catalogue struct {
 	registry  *providers.Registry
 	contracts *projections.Contracts
+	// accounts are those of each contract in force, by its digest.
 	accounts  map[string]map[string]config.Account
+	providers map[string]bool
 	kept      map[string]bool
 }
 
 // Offer implements intake.Catalogue.
 func (c *catalogue) Offer(_ context.Context, provider, account, action string) (intake.Offer, error) {
-	accounts, ok := c.accounts[provider]
-	if !ok {
+	if !c.providers[provider] {
 		return intake.Offer{}, intake.ErrNoProvider
 	}
 	file, contract, ref, err := c.registry.Current(provider, action)
 	if err != nil {
 		return intake.Offer{}, fmt.Errorf("%w: %w", intake.ErrNoAction, err)
 	}
-	a, ok := accounts[account]
+	// Only the accounts of the action's own file can carry it out.
+	a, ok := c.accounts[ref.Digest][account]
 	if !ok {
 		return intake.Offer{}, intake.ErrNoAccount
 	}
@@ -102,7 +104,7 @@ func (c *catalogue) Offer(_ context.Context, provider, account, action string) (
 // Contract implements intake.Catalogue. A decision may be recorded by a process
 // that lacks the contract: then nothing is known of it, which permits nothing.
 func (c *catalogue) Contract(ctx context.Context, intent events.IntentRecorded) (operation.Contract, error) {
-	_, contract, err := c.registry.For(ctx, intent)
+	contract, err := c.registry.ContractOf(ctx, intent)
 	if errors.Is(err, providers.ErrNotMine) {
 		return operation.Contract{Provider: intent.Provider, Action: intent.Action, Digest: intent.Digest}, nil
 	}
@@ -111,7 +113,11 @@ func (c *catalogue) Contract(ctx context.Context, intent events.IntentRecorded) 
 
 // Bind implements intake.Catalogue.
 func (c *catalogue) Bind(ctx context.Context, ref events.ContractRef, provider, action string, args []byte) ([]byte, error) {
-	return c.registry.BindAs(ctx, ref, provider, action, args)
+	bound, err := c.registry.BindAs(ctx, ref, provider, action, args)
+	if _, misfit := errors.AsType[*providers.ArgumentsError](err); misfit {
+		return nil, fmt.Errorf("%w: %w", intake.ErrArguments, err)
+	}
+	return bound, err
 }
 
 // Keep implements intake.Catalogue: every file in force was stored at the
@@ -135,7 +141,8 @@ func (c *catalogue) keep(ctx context.Context, files []providers.Configured) erro
 	return nil
 }
 
-// loadProviders reads the contract files and accounts of a configuration.
+// loadProviders reads the contract files and accounts of a configuration; the
+// accounts are by the digest of their contract.
 func loadProviders(cfg *config.Config) ([]providers.Configured, map[string]map[string]config.Account, error) {
 	var files []providers.Configured
 	accounts := make(map[string]map[string]config.Account)
@@ -145,8 +152,8 @@ func loadProviders(cfg *config.Config) ([]providers.Configured, map[string]map[s
 			return nil, nil, err
 		}
 		c := providers.Configured{File: file, Accounts: make(map[string]providers.Account)}
-		if accounts[file.Provider] == nil {
-			accounts[file.Provider] = make(map[string]config.Account)
+		if accounts[file.Digest()] == nil {
+			accounts[file.Digest()] = make(map[string]config.Account)
 		}
 		for _, a := range p.Accounts {
 			acc := providers.Account{
@@ -159,7 +166,7 @@ func loadProviders(cfg *config.Config) ([]providers.Configured, map[string]map[s
 				}
 			}
 			c.Accounts[a.ID] = acc
-			accounts[file.Provider][a.ID] = a
+			accounts[file.Digest()][a.ID] = a
 		}
 		files = append(files, c)
 	}
