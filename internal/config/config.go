@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -150,7 +151,7 @@ func Parse(name string, data []byte) (*Config, error) {
 	dec.KnownFields(true)
 	c := &Config{dir: filepath.Dir(name)}
 	if err := dec.Decode(c); err != nil && !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("config: %s: %w", name, err)
+		return nil, fmt.Errorf("config: %s: %w", name, explained(err, data))
 	}
 	c.defaults()
 	if err := c.Check(); err != nil {
@@ -197,7 +198,7 @@ func (c *Config) defaults() {
 func (c *Config) Check() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if err := events.CheckID("prefix", c.Prefix); err != nil {
+	if err := checkID("prefix", c.Prefix); err != nil {
 		errs = append(errs, err)
 	}
 	c.checkNATS(fail)
@@ -206,7 +207,7 @@ func (c *Config) Check() error {
 	}
 	seen, users := map[string]bool{}, map[string]bool{c.NATS.User: true}
 	for i, t := range c.Tenants {
-		if err := events.CheckID("id", t.ID); err != nil {
+		if err := checkID("id", t.ID); err != nil {
 			fail("tenants[%d]: %w", i, err)
 		}
 		if seen[t.ID] {
@@ -240,11 +241,52 @@ func (c *Config) Check() error {
 		fail("executor.lease_grace must be at least 1s; 10s outlasts a failover of the log")
 	}
 	if c.HTTP.Listen != "none" {
-		if _, _, err := net.SplitHostPort(c.HTTP.Listen); err != nil {
-			fail("http.listen must be host:port or none")
+		if _, err := hostPort(c.HTTP.Listen); err != nil {
+			fail("http.listen %w", err)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// checkID is events.CheckID without the words that a reader of the file does not
+// need.
+func checkID(what, id string) error {
+	if err := events.CheckID(what, id); err != nil {
+		return errors.New(strings.TrimPrefix(err.Error(), events.ErrInvalidID.Error()+": "))
+	}
+	return nil
+}
+
+// hostPort returns the host of an address to listen at. Port 0 picks a free one.
+func hostPort(address string) (string, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", fmt.Errorf("%q must be host:port or none", address)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return "", fmt.Errorf("%q: the port must be a number from 0 to 65535", address)
+	}
+	return host, nil
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// checkBaseURL: what goes over the network is encrypted; only to this machine,
+// and only if that is said, it need not be.
+func checkBaseURL(a Account) error {
+	u, err := url.Parse(a.BaseURL)
+	switch {
+	case err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https":
+		return errors.New("must be like https://crm.example.com")
+	case isLoopback(u.Hostname()) && !a.AllowLoopback:
+		return fmt.Errorf("leads to this machine (%s); set allow_loopback: true if that is wanted", u.Host)
+	case u.Scheme == "http" && !isLoopback(u.Hostname()):
+		return fmt.Errorf("must be https:// (%s is another machine, and http:// sends secrets in the clear)", u.Host)
+	}
+	return nil
 }
 
 func (c *Config) checkNATS(fail func(string, ...any)) {
@@ -274,12 +316,12 @@ func (c *Config) checkNATS(fail func(string, ...any)) {
 	if n.Listen == "none" {
 		return
 	}
-	host, _, err := net.SplitHostPort(n.Listen)
+	host, err := hostPort(n.Listen)
 	if err != nil {
-		fail("nats.listen must be host:port or none")
+		fail("nats.listen %w", err)
 		return
 	}
-	if ip := net.ParseIP(host); !n.ListenAnywhere && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+	if !n.ListenAnywhere && !isLoopback(host) {
 		fail("nats.listen %s is not a loopback address; set nats.listen_anywhere: true if that is wanted (connections are not encrypted)", n.Listen)
 	}
 }
@@ -293,11 +335,16 @@ func (c *Config) checkProvider(i int, p Provider, fail func(string, ...any)) {
 		fail("%s.accounts: at least one is needed", at)
 	}
 	for j, a := range p.Accounts {
-		if err := events.CheckID("id", a.ID); err != nil {
+		if err := checkID("id", a.ID); err != nil {
 			fail("%s.accounts[%d]: %w", at, j, err)
 		}
 		if a.ProviderID == "" {
 			fail("%s.accounts[%d].provider_id is required: the provider's own id of the account, which operations are bound to", at, j)
+		}
+		if a.BaseURL != "" {
+			if err := checkBaseURL(a); err != nil {
+				fail("%s.accounts[%d].base_url %w", at, j, err)
+			}
 		}
 		for name, ref := range a.Secrets {
 			if _, err := providers.ParseRef(ref); err != nil {
