@@ -28,21 +28,24 @@ type Answer struct {
 	// Say is one sentence that is safe to show to a model or a user.
 	Say string `json:"say"`
 	// Repeated: the operation was recorded before this request.
-	Repeated     bool                `json:"repeated,omitempty"`
-	Review       events.ReviewReason `json:"review,omitempty"`
-	Undetermined bool                `json:"undetermined,omitempty"`
-	Duplicate    bool                `json:"duplicate,omitempty"`
-	Attempts     int                 `json:"attempts"`
-	AttemptID    string              `json:"attempt_id,omitempty"`
-	Provider     string              `json:"provider"`
-	Account      string              `json:"account"`
-	Action       string              `json:"action"`
-	RequestID    string              `json:"request_id,omitempty"`
-	Labels       map[string]string   `json:"labels,omitempty"`
-	IntentDigest string              `json:"intent_digest"`
-	RecordedAt   time.Time           `json:"recorded_at"`
-	StatusSince  time.Time           `json:"status_since"`
-	AgeMS        int64               `json:"age_ms"`
+	Repeated bool                `json:"repeated,omitempty"`
+	Review   events.ReviewReason `json:"review,omitempty"`
+	// ReviewSince is when the open review was opened, Assignee who looks.
+	ReviewSince  time.Time         `json:"review_since,omitzero"`
+	Assignee     string            `json:"assignee,omitempty"`
+	Undetermined bool              `json:"undetermined,omitempty"`
+	Duplicate    bool              `json:"duplicate,omitempty"`
+	Attempts     int               `json:"attempts"`
+	AttemptID    string            `json:"attempt_id,omitempty"`
+	Provider     string            `json:"provider"`
+	Account      string            `json:"account"`
+	Action       string            `json:"action"`
+	RequestID    string            `json:"request_id,omitempty"`
+	Labels       map[string]string `json:"labels,omitempty"`
+	IntentDigest string            `json:"intent_digest"`
+	RecordedAt   time.Time         `json:"recorded_at"`
+	StatusSince  time.Time         `json:"status_since"`
+	AgeMS        int64             `json:"age_ms"`
 	// State is the whole fold, where detail was asked for.
 	State *operation.State `json:"state,omitempty"`
 }
@@ -64,7 +67,7 @@ func NewAnswer(s operation.State, now time.Time) Answer {
 		}
 	}
 	if s.Review != nil {
-		a.Review = s.Review.Reason
+		a.Review, a.ReviewSince, a.Assignee = s.Review.Reason, s.Review.OpenedAt, s.Review.Assignee
 	}
 	if s.Result != nil {
 		a.ExternalID, a.Result, a.Via = s.Result.ExternalID, s.Result.Body, s.Result.Via

@@ -2,8 +2,11 @@ package main
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -46,8 +49,38 @@ func (t *target) checkOutput() error {
 	return usage("--output must be table, json or jsonl, not %q", t.output)
 }
 
-// client connects to the service. The returned func closes the connection.
-func (t *target) client() (*opledger.Client, func(), error) {
+// with runs fn with a connected client. The context that fn gets ends as soon as
+// the server denies something or is gone: no command waits for an answer that
+// can't come.
+func (t *target) with(ctx context.Context, fn func(context.Context, *opledger.Client) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	c, closeConn, err := t.client(cancel)
+	if err != nil {
+		return err
+	}
+	defer closeConn()
+	err = fn(ctx, c)
+	if _, final := errors.AsType[*codeError](err); err == nil || final {
+		return err
+	}
+	return because(ctx, err)
+}
+
+// because returns why the context ended, where that says more than err.
+func because(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, ctx.Err()) {
+		return cause
+	}
+	if errors.Is(err, nats.ErrConnectionClosed) {
+		return errLost // told before the context was
+	}
+	return err
+}
+
+// client connects to the service. The returned func closes the connection; stop
+// is called when the connection has become useless.
+func (t *target) client(stop context.CancelCauseFunc) (*opledger.Client, func(), error) {
 	if err := t.checkOutput(); err != nil {
 		return nil, nil, err
 	}
@@ -56,33 +89,44 @@ func (t *target) client() (*opledger.Client, func(), error) {
 	tenant := cmp.Or(t.tenant, os.Getenv("OPLEDGER_TENANT"))
 	prefix := cmp.Or(t.prefix, os.Getenv("OPLEDGER_PREFIX"))
 	password := os.Getenv("OPLEDGER_PASSWORD")
-	if path := cmp.Or(t.config, os.Getenv("OPLEDGER_CONFIG")); path != "" {
-		cfg, err := config.Load(path)
+	if cmp.Or(t.config, os.Getenv("OPLEDGER_CONFIG")) != "" {
+		cfg, err := loadConfig(t.config)
 		if err != nil {
 			return nil, nil, err
 		}
 		prefix = cmp.Or(prefix, cfg.Prefix)
-		server = cmp.Or(server, cfg.NATS.URL, "nats://"+cfg.NATS.Listen)
-		if tenant == "" && len(cfg.Tenants) == 1 {
-			tenant = cfg.Tenants[0].ID
+		if server = cmp.Or(server, cfg.NATS.URL); server == "" {
+			if cfg.NATS.Listen == "none" {
+				return nil, nil, usage("nats.listen is none: the ledger of this configuration can't be reached from outside")
+			}
+			server = "nats://" + cfg.NATS.Listen
 		}
-		if user == "" || password == "" {
+		tenant = tenantOf(cfg, tenant)
+		if tenant != "" && (user == "" || password == "") {
 			if user, password, err = credentials(cfg, tenant, user); err != nil {
 				return nil, nil, err
 			}
 		}
 	}
-	server = cmp.Or(server, "nats://127.0.0.1:4222")
+	server = cmp.Or(server, nats.DefaultURL)
 	if tenant == "" {
 		return nil, nil, usage("which tenant? --tenant, OPLEDGER_TENANT, or --config with just one")
 	}
-	opts := []nats.Option{nats.Name("opledger cli"), nats.Timeout(t.timeout), nats.NoReconnect()}
+	opts := []nats.Option{
+		nats.Name("opledger cli"), nats.Timeout(t.timeout), nats.NoReconnect(),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			if errors.Is(err, nats.ErrPermissionViolation) {
+				stop(denied(user, tenant, err))
+			}
+		}),
+		nats.ClosedHandler(func(*nats.Conn) { stop(errLost) }),
+	}
 	if user != "" {
 		opts = append(opts, nats.UserInfo(user, password), nats.CustomInboxPrefix(access.InboxPrefix(user)))
 	}
 	nc, err := nats.Connect(server, opts...)
 	if err != nil {
-		return nil, nil, fmt.Errorf("connect to %s as %q: %w", server, user, err)
+		return nil, nil, fmt.Errorf("connect to %s as user %q: %w", server, user, err)
 	}
 	c, err := opledger.NewClient(opledger.ClientConfig{Conn: nc, Tenant: tenant, Prefix: prefix, Timeout: t.timeout})
 	if err != nil {
@@ -90,6 +134,27 @@ func (t *target) client() (*opledger.Client, func(), error) {
 		return nil, nil, &codeError{code: exitUsage, err: err}
 	}
 	return c, nc.Close, nil
+}
+
+// tenantOf is the given tenant, or the only one of the configuration.
+func tenantOf(cfg *config.Config, given string) string {
+	if given == "" && len(cfg.Tenants) == 1 {
+		return cfg.Tenants[0].ID
+	}
+	return given
+}
+
+// errLost: the connection ended while an answer was waited for.
+var errLost = errors.New("lost the connection to the server")
+
+var publishTo = regexp.MustCompile(`(?i)publish to "[^"]*\.([a-z]+)"`)
+
+// denied says what the server's permissions violation means.
+func denied(user, tenant string, err error) error {
+	if m := publishTo.FindStringSubmatch(err.Error()); m != nil {
+		return fmt.Errorf("user %q may not %s for tenant %s: %w", user, m[1], tenant, nats.ErrPermissionViolation)
+	}
+	return fmt.Errorf("user %q may not listen to answers of tenant %s: %w", user, tenant, err)
 }
 
 // credentials picks the named user of the tenant, or its first operator.

@@ -1,9 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/opledger/opledger"
 	"github.com/opledger/opledger/api"
+	"github.com/opledger/opledger/events"
 	"github.com/opledger/opledger/operation"
 )
 
@@ -21,8 +22,8 @@ func newExplain() *cobra.Command {
 		Use: "explain OPERATION", Args: cobra.ExactArgs(1),
 		Short: "Tell why an operation is in its state, what is known, and what happens next",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.with(func(c *opledger.Client) error {
-				a, err := c.Get(cmd.Context(), api.GetRequest{OperationID: args[0], Detail: true})
+			return t.with(cmd.Context(), func(ctx context.Context, c *opledger.Client) error {
+				a, err := c.Get(ctx, api.GetRequest{OperationID: args[0], Detail: true})
 				if err != nil {
 					return err
 				}
@@ -38,10 +39,6 @@ func newExplain() *cobra.Command {
 	}
 	t.flags(cmd)
 	return cmd
-}
-
-func sortByAge(answers []api.Answer) {
-	slices.SortFunc(answers, func(a, b api.Answer) int { return a.StatusSince.Compare(b.StatusSince) })
 }
 
 // explain tells the story of an operation. Arguments are shown: whoever may read
@@ -65,13 +62,29 @@ func explain(w io.Writer, a api.Answer) error {
 		row(fmt.Sprintf("attempt %d", at.Number), "%s", attemptLine(at))
 	}
 	for _, e := range s.Evidence {
-		row("evidence", "%s %s: %s%s%s", clock(e.AskedAt), e.Source, e.Finding, idList(e.ExternalIDs), bracket(e.Reason))
+		row("evidence", "%s %s: %s%s%s", clock(e.AskedAt), e.Source, e.Finding, idList(e.ExternalIDs), bracket(why(s, e)))
 	}
 	if s.EvidenceCount > len(s.Evidence) {
 		row("", "and %d earlier observations", s.EvidenceCount-len(s.Evidence))
 	}
+	explainEnd(row, s)
+	explainReview(row, s)
+	for _, an := range s.Anomalies {
+		row("anomaly", "%s at sequence %d", an.Reason, an.Seq)
+	}
+	row("next", "%s", nextLine(a))
+	if s.Review != nil {
+		row("decide", "opledger resolve %s --expect-version %d --reason … (%s)", s.OperationID, s.Version, choices(s.Status))
+	}
+	return t.Flush()
+}
+
+func explainEnd(row func(string, string, ...any), s operation.State) {
 	if s.Result != nil {
 		row("result", "%s, via %s at %s", s.Result.ExternalID, s.Result.Via, clock(s.Result.At))
+		for _, at := range doubts(s) {
+			row("", "attempt %d has no known outcome", at.Number)
+		}
 	}
 	if s.Rejection != nil {
 		row("rejection", "%s, via %s at %s", s.Rejection.Reason, s.Rejection.Via, clock(s.Rejection.At))
@@ -79,25 +92,106 @@ func explain(w io.Writer, a api.Answer) error {
 	if len(s.ExternalIDs) > 1 {
 		row("objects", "%s", strings.Join(s.ExternalIDs, ", "))
 	}
-	if s.Review != nil {
-		row("review", "%s since %s: %s", s.Review.Reason, clock(s.Review.OpenedAt), s.Review.Text)
+}
+
+// doubts are the attempts of a confirmed operation that may have made a second
+// object. Where nothing says which attempt made the first one, one of them did.
+func doubts(s operation.State) []operation.Attempt {
+	open := s.Unresolved()
+	if s.Result.AttemptID == "" && len(open) == 1 {
+		return nil
 	}
-	for _, an := range s.Anomalies {
-		row("anomaly", "%s at sequence %d", an.Reason, an.Seq)
+	return open
+}
+
+func explainReview(row func(string, string, ...any), s operation.State) {
+	if r := s.Review; r != nil {
+		row("review", "%s since %s: %s", r.Reason, clock(r.OpenedAt), r.Text)
+		if r.Assignee != "" {
+			row("", "assigned to %s", r.Assignee)
+		}
+		if !r.Until.IsZero() {
+			row("", "postponed until %s", clock(r.Until))
+		}
+		if r.Note != "" {
+			row("", "note: %s", r.Note)
+		}
 	}
-	row("next", "%s", next(a))
-	if s.Review != nil {
-		row("decide", "opledger resolve %s --expect-version %d --reason … (--confirm ID | --reject | --permit | --look | …)", s.OperationID, s.Version)
+	if d := s.Decided; d != nil {
+		row("decided", "%s%s at %s%s", d.Decision, by(d.Actor), clock(d.At), after(": ", d.Reason))
 	}
-	return t.Flush()
+}
+
+// choices are the decisions that can be made about an operation of a status.
+func choices(s operation.Status) string {
+	switch s {
+	case operation.StatusConfirmed, operation.StatusRejected:
+		return "--acknowledge | --assign WHO | --note TEXT"
+	case operation.StatusUnknown:
+		return "--confirm ID | --reject | --permit | --look | …"
+	case operation.StatusPending:
+		return "--reject | --permit | --resume | …"
+	case operation.StatusInFlight, operation.StatusAbsent:
+	}
+	return "--confirm ID | --assign WHO | --note TEXT | …"
+}
+
+// nextLine says what happens next, and what it means if that is overdue by the
+// server's clock.
+func nextLine(a api.Answer) string {
+	now := a.StatusSince.Add(time.Duration(a.AgeMS) * time.Millisecond)
+	if a.NextAction == events.NextAttempt && !a.NextAt.IsZero() && now.Sub(a.NextAt) > overdue {
+		return fmt.Sprintf("%s due since %s, not sent yet; the executor's log and opledger_attempts_blocked_total say why",
+			a.NextAction, clock(a.NextAt))
+	}
+	return next(a)
+}
+
+// overdue is how late an attempt is before that is worth a word.
+const overdue = time.Second
+
+// why says why evidence shows what it shows.
+func why(s operation.State, e operation.Evidence) string {
+	if e.Finding != events.FindingInconclusive || e.Reason != "" {
+		return e.Reason
+	}
+	lag := time.Duration(e.LagMS) * time.Millisecond
+	switch {
+	case len(e.WeakMatches) > 0:
+		return "looks like it, without its key, id or label: " + strings.Join(e.WeakMatches, ", ")
+	case lag > 0 && e.AskedAt.Before(lastEnd(s, e.AskedAt).Add(lag)):
+		return fmt.Sprintf("inside the lag of %s; an empty search says nothing", lag)
+	case !e.PagesComplete:
+		return "not every page was read; an empty search says nothing"
+	}
+	return "an empty search does not prove absence"
+}
+
+// lastEnd is when the last attempt ended that began before a look.
+func lastEnd(s operation.State, look time.Time) time.Time {
+	var end time.Time
+	for _, at := range s.Attempts {
+		if at.State == operation.AttemptNotApplied || at.State == operation.AttemptRefused || at.StartedAt.After(look) {
+			continue
+		}
+		for _, t := range []time.Time{at.EndedAt, at.LeaseUntil} {
+			if t.After(end) {
+				end = t
+			}
+		}
+	}
+	return end
 }
 
 func explainPermission(row func(string, string, ...any), s operation.State) {
 	if s.Intent.Approval != nil && s.Intent.Approval.Required {
-		if s.Approval == nil {
-			row("approval", "required until %s; opledger approve %s --digest %s", clock(s.Intent.Approval.Deadline), s.OperationID, s.Intent.IntentDigest)
-		} else {
+		switch {
+		case s.Approval != nil:
 			row("approval", "by %s, valid until %s", s.Approval.Approver, clock(s.Approval.ExpiresAt))
+		case s.Status.Final():
+			row("approval", "was required, never given")
+		default:
+			row("approval", "required until %s; opledger approve %s --digest %s", clock(s.Intent.Approval.Deadline), s.OperationID, s.Intent.IntentDigest)
 		}
 	}
 	if s.Hold != "" {
@@ -111,7 +205,7 @@ func explainPermission(row func(string, string, ...any), s operation.State) {
 		if p.Used {
 			state = "used"
 		}
-		row("permit", "%s by %s, not before %s, until %s", state, p.Basis, clock(p.RetryAt), clock(p.ValidUntil))
+		row("permit", "%s, %s by %s, not before %s, until %s", p.ID, state, p.Basis, clock(p.RetryAt), clock(p.ValidUntil))
 	}
 	if !s.FirstSend.IsZero() {
 		row("first send", "%s; the provider's memory of the key counts from here", clock(s.FirstSend))
@@ -123,6 +217,9 @@ func attemptLine(a operation.Attempt) string {
 	fmt.Fprintf(&line, "%s by %s: %s", clock(a.StartedAt), a.Worker, a.State)
 	for _, part := range []string{string(a.Proof), string(a.Unknown), a.Reason, a.ProviderRequestID} {
 		line.WriteString(bracket(part))
+	}
+	if a.PermitID != "" {
+		fmt.Fprintf(&line, ", permit %s%s", a.PermitID, bracket(string(a.PermitBasis)))
 	}
 	if a.State == operation.AttemptOpen {
 		line.WriteString(", lease until " + clock(a.LeaseUntil))
@@ -145,6 +242,16 @@ func bracket(s string) string {
 		return ""
 	}
 	return " (" + s + ")"
+}
+
+func by(who string) string { return after(" by ", who) }
+
+// after puts text behind a mark, if there is a text.
+func after(mark, text string) string {
+	if text == "" {
+		return ""
+	}
+	return mark + text
 }
 
 func idList(ids []string) string {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/opledger/opledger/events"
+	"github.com/opledger/opledger/internal/config"
 	"github.com/opledger/opledger/internal/natsjournal"
 	"github.com/opledger/opledger/internal/node"
 	"github.com/opledger/opledger/projections"
@@ -22,11 +23,19 @@ import (
 
 // logFlags are those of the commands that read the log itself. They need the
 // ledger's own credentials, and so the configuration file.
-type logFlags struct{ config, url string }
+type logFlags struct {
+	config, url string
+	// tenant is what --tenant says; see tenantOr.
+	tenant string
+}
 
 func (l *logFlags) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&l.config, "config", "", "configuration file with the ledger's own credentials (OPLEDGER_CONFIG)")
 	cmd.Flags().StringVar(&l.url, "nats-url", "", "where the server listens, if the configuration does not say")
+}
+
+func (l *logFlags) tenantFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&l.tenant, "tenant", "", `only this tenant (OPLEDGER_TENANT; default: the only one of --config; "" is all)`)
 }
 
 func (l *logFlags) open(cmd *cobra.Command) (*node.Log, error) {
@@ -34,6 +43,30 @@ func (l *logFlags) open(cmd *cobra.Command) (*node.Log, error) {
 	if err != nil {
 		return nil, err
 	}
+	return l.openAs(cmd, cfg)
+}
+
+// openFor opens the log and says which tenant the command is about; empty means
+// all.
+func (l *logFlags) openFor(cmd *cobra.Command) (*node.Log, string, error) {
+	cfg, err := loadConfig(l.config)
+	if err != nil {
+		return nil, "", err
+	}
+	tenant := l.tenant
+	if !cmd.Flags().Changed("tenant") {
+		tenant = tenantOf(cfg, os.Getenv("OPLEDGER_TENANT"))
+	}
+	if tenant != "" {
+		if err := events.CheckID("tenant", tenant); err != nil {
+			return nil, "", usage("%w", err)
+		}
+	}
+	log, err := l.openAs(cmd, cfg)
+	return log, tenant, err
+}
+
+func (l *logFlags) openAs(cmd *cobra.Command, cfg *config.Config) (*node.Log, error) {
 	log, err := logger(cfg, cmd.ErrOrStderr())
 	if err != nil {
 		return nil, err
@@ -67,17 +100,17 @@ operation.`,
 				}
 				end = t
 			}
-			if o.Operation != "" && o.Tenant == "" {
-				return usage("--operation needs --tenant")
-			}
 			if since > 0 {
 				o.Since = time.Now().Add(-since)
 			}
-			log, err := l.open(cmd)
+			log, tenant, err := l.openFor(cmd)
 			if err != nil {
 				return err
 			}
 			defer func() { _ = log.Close() }()
+			if o.Tenant = tenant; o.Operation != "" && tenant == "" {
+				return usage("--operation needs --tenant")
+			}
 			err = log.Journal.Replay(cmd.Context(), o, func(r events.Record) error {
 				if !end.IsZero() && r.Stamp.After(end) {
 					return errEnough
@@ -91,14 +124,46 @@ operation.`,
 		},
 	}
 	l.flags(cmd)
+	l.tenantFlag(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.Tenant, "tenant", "", "only this tenant")
 	f.StringVar(&o.Operation, "operation", "", "only this operation")
 	f.StringSliceVar(&kinds, "kind", nil, "only these kinds")
 	f.Uint64Var(&o.FromSeq, "from-seq", 0, "begin with this sequence number")
 	f.DurationVar(&since, "since", 0, "begin so long ago, such as 2h")
 	f.StringVar(&until, "until", "", "end at this time, such as 2026-11-30T12:00:00Z")
 	f.BoolVar(&o.Follow, "follow", false, "go on with what comes")
+	return cmd
+}
+
+func newRefused() *cobra.Command {
+	var l logFlags
+	var follow bool
+	cmd := &cobra.Command{
+		Use: "refused", Short: "Show what the durable inbox could not accept, as jsonl, and follow it", Args: cobra.NoArgs,
+		Long: `Show the intents that were handed in by the durable inbox and not accepted. Each
+line is a problem object with tenant, request_digest (SHA-256 of the bytes that
+were received), received_at and inbox_seq; it never holds arguments. They are kept
+for 30 days.`,
+		Example: "  opledger refused --config opledger.yaml --follow",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, tenant, err := l.openFor(cmd)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = log.Close() }()
+			err = log.Refused(cmd.Context(), tenant, follow, func(body []byte) error {
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n", body)
+				return err
+			})
+			if follow && errors.Is(err, context.Canceled) {
+				return nil
+			}
+			return err
+		},
+	}
+	l.flags(cmd)
+	l.tenantFlag(cmd)
+	cmd.Flags().BoolVar(&follow, "follow", false, "go on with what comes")
 	return cmd
 }
 

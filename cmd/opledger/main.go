@@ -12,10 +12,12 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	"github.com/opledger/opledger"
 	"github.com/opledger/opledger/api"
+	"github.com/opledger/opledger/events"
 	"github.com/opledger/opledger/operation"
 )
 
@@ -47,8 +49,29 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
-	return exitCode(err, stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	return report(err, stderr, wantsJSON(cmd, args))
+}
+
+// wantsJSON reports whether errors are to be JSON, also if the flags could not
+// be read.
+func wantsJSON(cmd *cobra.Command, args []string) bool {
+	if f := cmd.Flags().Lookup("output"); f != nil && f.Changed {
+		return f.Value.String() == "json" || f.Value.String() == "jsonl"
+	}
+	for i, a := range args {
+		value, joined := strings.CutPrefix(a, "--output=")
+		if short, ok := strings.CutPrefix(a, "-o"); !joined && ok {
+			value = strings.TrimPrefix(short, "=")
+		}
+		if (a == "-o" || a == "--output") && i+1 < len(args) {
+			value = args[i+1]
+		}
+		if value == "json" || value == "jsonl" {
+			return true
+		}
+	}
+	return false
 }
 
 // codeError carries an exit code; quiet ones have said all on stdout.
@@ -73,39 +96,95 @@ func usage(format string, args ...any) error {
 	return &codeError{code: exitUsage, err: fmt.Errorf(format, args...)}
 }
 
-func exitCode(err error, stderr io.Writer) int {
-	if err == nil {
-		return exitOK
+// report prints an error, as text or as one JSON line, and returns the exit code.
+func report(err error, stderr io.Writer, asJSON bool) int {
+	code, quiet := exitCode(err)
+	if err == nil || quiet {
+		return code
 	}
-	if ce, ok := errors.AsType[*codeError](err); ok {
-		if !ce.quiet {
-			fmt.Fprintln(stderr, "opledger:", err)
+	_, isOwn := errors.AsType[*codeError](err)
+	p, isProblem := errors.AsType[*api.Problem](err)
+	switch {
+	case asJSON && isProblem && !isOwn:
+		_ = printJSON(stderr, p, true)
+		return code
+	case asJSON:
+		f := failure{Code: "error", Detail: plain(err)}
+		if !isOwn {
+			f.Hint = hint(err)
 		}
-		return ce.code
+		_ = printJSON(stderr, f, true)
+		return code
 	}
-	fmt.Fprintln(stderr, "opledger:", err)
-	if strings.HasPrefix(err.Error(), "unknown command") { // cobra has no type for it
-		return exitUsage
+	fmt.Fprintln(stderr, "opledger:", plain(err))
+	if isOwn {
+		return code // it says all there is to say
 	}
-	if p, ok := errors.AsType[*api.Problem](err); ok {
+	if isProblem {
 		for _, f := range p.Fields {
 			fmt.Fprintln(stderr, "  differs:", f)
 		}
 		if p.RecordedDigest != "" {
 			fmt.Fprintf(stderr, "  recorded %s\n  received %s\n", p.RecordedDigest, p.ReceivedDigest)
 		}
+	}
+	if h := hint(err); h != "" {
+		fmt.Fprintln(stderr, " ", h)
+	}
+	return code
+}
+
+// failure is an error that is no problem object of the service, as JSON.
+type failure struct {
+	Code   string `json:"code"`
+	Detail string `json:"detail"`
+	Hint   string `json:"hint,omitempty"`
+}
+
+func exitCode(err error) (code int, quiet bool) {
+	if err == nil {
+		return exitOK, false
+	}
+	if ce, ok := errors.AsType[*codeError](err); ok {
+		return ce.code, ce.quiet
+	}
+	if strings.HasPrefix(err.Error(), "unknown command") { // cobra has no type for it
+		return exitUsage, false
+	}
+	if p, ok := errors.AsType[*api.Problem](err); ok {
 		switch p.Code { //nolint:exhaustive // only these have a code of their own
 		case api.ProblemConflict:
-			return exitConflict
+			return exitConflict, false
 		case api.ProblemNotFound:
-			return exitNotFound
+			return exitNotFound, false
 		}
-		return exitError
 	}
-	if errors.Is(err, opledger.ErrNoAnswer) {
-		fmt.Fprintln(stderr, "  is the server running, and do user and tenant fit? (--server, --user, --tenant, OPLEDGER_PASSWORD)")
+	return exitError, false
+}
+
+// plain is the text of an error without the names of packages, which tell a user
+// nothing.
+func plain(err error) string {
+	text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "opledger: "), "node: ")
+	text = strings.ReplaceAll(text, ": opledger: ", ": ")
+	return strings.ReplaceAll(text, events.ErrInvalidID.Error()+": ", "")
+}
+
+// hint says what to do about a connection that does not work.
+func hint(err error) string {
+	switch {
+	case errors.Is(err, nats.ErrNoServers):
+		return "nothing listens there: is the ledger running? (opledger serve; --server, OPLEDGER_SERVER)"
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
+		return "wrong user or password (--user, OPLEDGER_USER, OPLEDGER_PASSWORD, or --config)"
+	case errors.Is(err, nats.ErrNoResponders):
+		return "NATS is up, but no ledger with the role api answers there (opledger serve; --prefix)"
+	case errors.Is(err, nats.ErrPermissionViolation):
+		return "the roles of users are in docs/interfaces.md; --user and --tenant say who asks"
+	case errors.Is(err, opledger.ErrNoAnswer), errors.Is(err, errLost):
+		return "no answer in time (--timeout); a submit may be recorded: sending the same operation id again is safe"
 	}
-	return exitError
+	return ""
 }
 
 // statusCode turns the state of an operation into an exit code.
@@ -133,14 +212,14 @@ confirmed apart, so that a lost answer does not become a second effect.
 
 Start here:   opledger demo
 Exit codes:   0 ok or confirmed, 1 error, 2 usage, 3 rejected, 4 unknown,
-              5 still open at the deadline, 6 conflict, 7 not found`,
+              5 recorded and still open, 6 conflict, 7 not found`,
 		SilenceUsage: true, SilenceErrors: true, Version: version,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		return &codeError{code: exitUsage, err: fmt.Errorf("%w (see --help)", err)}
 	})
 	root.AddCommand(newServe(), newDemo(), newSim(), newSubmit(), newGet(), newWait(), newList(), newReviews(),
-		newExplain(), newApprove(), newCancel(), newResolve(), newEvents(), newRebuild(), newVerify(),
+		newExplain(), newApprove(), newCancel(), newResolve(), newEvents(), newRefused(), newRebuild(), newVerify(),
 		newConfig(), newVersion())
 	for _, c := range root.Commands() {
 		if args := c.Args; args != nil {
@@ -156,11 +235,20 @@ Exit codes:   0 ok or confirmed, 1 error, 2 usage, 3 rejected, 4 unknown,
 }
 
 func newVersion() *cobra.Command {
-	return &cobra.Command{
+	var t target
+	cmd := &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := t.checkOutput(); err != nil {
+				return err
+			}
+			if t.output != "table" {
+				return printJSON(cmd.OutOrStdout(), map[string]string{"version": version}, t.output == "jsonl")
+			}
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), "opledger", version)
 			return err
 		},
 	}
+	t.outputFlag(cmd)
+	return cmd
 }

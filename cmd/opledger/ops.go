@@ -2,11 +2,14 @@ package main
 
 import (
 	"cmp"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/user"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,16 +20,6 @@ import (
 	"github.com/opledger/opledger/events"
 	"github.com/opledger/opledger/operation"
 )
-
-// with runs fn with a connected client.
-func (t *target) with(fn func(c *opledger.Client) error) error {
-	c, closeConn, err := t.client()
-	if err != nil {
-		return err
-	}
-	defer closeConn()
-	return fn(c)
-}
 
 // actor is who decides: --actor, or the user of this machine.
 func actor(flag string) string {
@@ -41,10 +34,7 @@ func actor(flag string) string {
 
 func newSubmit() *cobra.Command {
 	var t target
-	var r api.SubmitRequest
-	var file, args string
-	var wait time.Duration
-	var labels []string
+	var s submission
 	cmd := &cobra.Command{
 		Use:   "submit",
 		Short: "Hand in an intent, or read what is stored under its id",
@@ -56,66 +46,121 @@ conflict (exit code 6), and nothing is sent because of it.`,
   opledger submit --file intent.json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			raw, err := submitBody(cmd.InOrStdin(), file)
+			raw, err := s.body(cmd)
 			if err != nil {
 				return err
 			}
-			if raw == nil {
-				if r.Args = []byte(args); args == "" {
-					return usage("--args or --file is required")
-				}
-				if r.Labels, err = labelMap(labels); err != nil {
-					return err
-				}
-			}
-			return t.with(func(c *opledger.Client) error {
-				var a api.Answer
-				if raw != nil {
-					a, err = c.SubmitRaw(cmd.Context(), raw)
-				} else {
-					a, err = c.Submit(cmd.Context(), r)
-				}
-				if err == nil && wait > 0 {
-					repeated := a.Repeated
-					a, err = c.Wait(cmd.Context(), api.GetRequest{OperationID: a.OperationID}, wait)
-					a.Repeated = repeated
-				}
-				if err != nil {
-					return err
-				}
-				if err := printAnswer(cmd.OutOrStdout(), t.output, a); err != nil {
-					return err
-				}
-				return statusCode(a, wait > 0)
+			return t.with(cmd.Context(), func(ctx context.Context, c *opledger.Client) error {
+				return submit(ctx, cmd.OutOrStdout(), c, raw, s.wait, t.output)
 			})
 		},
 	}
 	t.flags(cmd)
-	f := cmd.Flags()
-	f.StringVar(&r.OperationID, "id", "", "operation id, issued by the application (never by the model)")
-	f.StringVar(&r.Source, "source", "", "instead of --id: the system of the event that this answers")
-	f.StringVar(&r.SourceEventID, "source-event-id", "", "instead of --id: the id of that event")
-	f.StringVar(&r.Slot, "slot", "", "keeps several operations of one source event apart")
-	f.StringVar(&r.RequestID, "request-id", "", "the user's request that led to it")
-	f.StringVar(&r.Provider, "provider", "", "outside system")
-	f.StringVar(&r.Account, "account", "", "account of the provider")
-	f.StringVar(&r.Action, "action", "", "action, such as task.create")
-	f.StringVar(&args, "args", "", "arguments, a JSON object")
-	f.StringVar(&file, "file", "", "the whole intent as JSON, from a file or - for standard input")
-	f.StringSliceVar(&labels, "label", nil, "name=value, may be repeated")
-	f.StringVar((*string)(&r.OnUnknown), "on-unknown", "", "by_contract, review_only or declared_risk")
-	f.DurationVar(&wait, "wait", 0, "wait until it is final")
+	s.flags(cmd)
 	return cmd
 }
 
+// submit hands in an intent and waits for its end. Once the intent is recorded,
+// what goes wrong later does not hide that.
+func submit(ctx context.Context, out io.Writer, c *opledger.Client, raw []byte, wait time.Duration, output string) error {
+	a, err := c.SubmitRaw(ctx, raw)
+	if err != nil {
+		return err
+	}
+	if wait > 0 && !a.Status.Final() {
+		later, err := c.Wait(ctx, api.GetRequest{OperationID: a.OperationID}, wait)
+		if err != nil {
+			return errors.Join(printAnswer(out, output, a), &codeError{
+				code: exitOpen, err: fmt.Errorf("recorded; opledger wait %s: %w", a.OperationID, because(ctx, err)),
+			})
+		}
+		later.Repeated = a.Repeated
+		a = later
+	}
+	if err := printAnswer(out, output, a); err != nil {
+		return err
+	}
+	return statusCode(a, wait > 0)
+}
+
+// submission is what the flags of submit say.
+type submission struct {
+	r          api.SubmitRequest
+	file, args string
+	labels     []string
+	approval   bool
+	wait       time.Duration
+}
+
+// intentFlags are the flags that --file takes the place of.
+func intentFlags() []string {
+	return []string{
+		"id", "source", "source-event-id", "slot", "request-id", "provider", "account", "action",
+		"args", "label", "on-unknown", "require-approval",
+	}
+}
+
+func (s *submission) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&s.r.OperationID, "id", "", "operation id, issued by the application (never by the model)")
+	f.StringVar(&s.r.Source, "source", "", "instead of --id: the system of the event that this answers")
+	f.StringVar(&s.r.SourceEventID, "source-event-id", "", "instead of --id: the id of that event")
+	f.StringVar(&s.r.Slot, "slot", "", "keeps several operations of one source event apart")
+	f.StringVar(&s.r.RequestID, "request-id", "", "the user's request that led to it")
+	f.StringVar(&s.r.Provider, "provider", "", "outside system")
+	f.StringVar(&s.r.Account, "account", "", "account of the provider")
+	f.StringVar(&s.r.Action, "action", "", "action, such as task.create")
+	f.StringVar(&s.args, "args", "", "arguments, a JSON object")
+	f.StringVar(&s.file, "file", "", "the whole intent as JSON, from a file or - for standard input; instead of the flags above")
+	f.StringSliceVar(&s.labels, "label", nil, "name=value, may be repeated")
+	f.StringVar((*string)(&s.r.OnUnknown), "on-unknown", "", "by_contract, review_only or declared_risk")
+	f.BoolVar(&s.approval, "require-approval", false, "ask for a person's approval even if the contract does not")
+	f.DurationVar(&s.wait, "wait", 0, "wait until it is final")
+}
+
+// body returns the request as JSON: the file as it is, or made of the flags.
+func (s *submission) body(cmd *cobra.Command) ([]byte, error) {
+	if s.file != "" {
+		for _, name := range intentFlags() {
+			if cmd.Flags().Changed(name) {
+				return nil, usage("--file holds the whole intent; --%s can't be given too", name)
+			}
+		}
+		return submitBody(cmd.InOrStdin(), s.file)
+	}
+	if s.args == "" {
+		return nil, usage("--args or --file is required")
+	}
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(s.args), &object); err != nil || object == nil {
+		return nil, usage("--args is not a JSON object, such as '{\"title\":\"Call Ada\"}'")
+	}
+	switch {
+	case s.r.OperationID == "" && s.r.Source == "" && s.r.SourceEventID == "":
+		return nil, usage("--id is required, or --source and --source-event-id that it is derived from")
+	case (s.r.Source == "") != (s.r.SourceEventID == ""):
+		return nil, usage("--source and --source-event-id go together")
+	}
+	var err error
+	if s.r.Labels, err = labelMap(s.labels); err != nil {
+		return nil, err
+	}
+	if s.approval {
+		s.r.RequireApproval = &api.RequireApproval{}
+	}
+	s.r.Args = json.RawMessage(s.args)
+	return json.Marshal(s.r)
+}
+
 func submitBody(stdin io.Reader, file string) ([]byte, error) {
-	switch file {
-	case "":
-		return nil, nil
-	case "-":
+	if file == "-" {
 		return io.ReadAll(io.LimitReader(stdin, 1<<20))
 	}
-	return os.ReadFile(file)
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return nil, usage("--file: %w", err)
+	}
+	return raw, nil
 }
 
 func labelMap(labels []string) (map[string]string, error) {
@@ -139,8 +184,8 @@ func newGet() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "get OPERATION", Short: "Show the state of an operation", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.with(func(c *opledger.Client) error {
-				a, err := c.Get(cmd.Context(), api.GetRequest{OperationID: args[0], Detail: detail})
+			return t.with(cmd.Context(), func(ctx context.Context, c *opledger.Client) error {
+				a, err := c.Get(ctx, api.GetRequest{OperationID: args[0], Detail: detail})
 				if err != nil {
 					return err
 				}
@@ -162,8 +207,8 @@ func newWait() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "wait OPERATION", Short: "Wait until an operation is final or needs a person", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.with(func(c *opledger.Client) error {
-				a, err := c.Wait(cmd.Context(), api.GetRequest{OperationID: args[0]}, until)
+			return t.with(cmd.Context(), func(ctx context.Context, c *opledger.Client) error {
+				a, err := c.Wait(ctx, api.GetRequest{OperationID: args[0]}, until)
 				if err != nil {
 					return err
 				}
@@ -189,10 +234,28 @@ func newList() *cobra.Command {
 		Long: "List the operations of the tenant, ordered by id. It reads the tenant's whole projection.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, s := range statuses {
+				if !slices.Contains(operation.Statuses(), operation.Status(s)) {
+					return usage("--status %q is not one of %v", s, operation.Statuses())
+				}
 				r.Status = append(r.Status, operation.Status(s))
 			}
+			if r.Limit < 1 || r.Limit > maxPage {
+				return usage("--limit must be 1 to %d, not %d", maxPage, r.Limit)
+			}
 			r.OlderThanMS = older.Milliseconds()
-			return t.with(func(c *opledger.Client) error { return list(cmd, c, r, t.output) })
+			return t.with(cmd.Context(), func(ctx context.Context, c *opledger.Client) error {
+				page, err := c.List(ctx, r)
+				if err != nil {
+					return err
+				}
+				if err := printAnswers(cmd.OutOrStdout(), t.output, page.Operations); err != nil {
+					return err
+				}
+				if page.Cursor != "" {
+					fmt.Fprintln(cmd.ErrOrStderr(), "more: --cursor", page.Cursor)
+				}
+				return nil
+			})
 		},
 	}
 	t.flags(cmd)
@@ -209,13 +272,20 @@ func newList() *cobra.Command {
 	return cmd
 }
 
+// maxPage is the longest page of a list that the service gives.
+const maxPage = 1000
+
 func newReviews() *cobra.Command {
 	var t target
 	cmd := &cobra.Command{
-		Use: "reviews", Short: "List what waits for a person, oldest first", Args: cobra.NoArgs,
+		Use: "reviews", Short: "List all that waits for a person, oldest first", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return t.with(func(c *opledger.Client) error {
-				return list(cmd, c, api.ListRequest{Review: true, Limit: 1000}, t.output)
+			return t.with(cmd.Context(), func(ctx context.Context, c *opledger.Client) error {
+				open, err := reviews(ctx, c)
+				if err != nil {
+					return err
+				}
+				return printReviews(cmd.OutOrStdout(), t.output, open)
 			})
 		},
 	}
@@ -223,21 +293,23 @@ func newReviews() *cobra.Command {
 	return cmd
 }
 
-func list(cmd *cobra.Command, c *opledger.Client, r api.ListRequest, output string) error {
-	page, err := c.List(cmd.Context(), r)
-	if err != nil {
-		return err
+// reviews reads every page of what has an open review, oldest review first.
+func reviews(ctx context.Context, c *opledger.Client) ([]api.Answer, error) {
+	var open []api.Answer
+	r := api.ListRequest{Review: true, Limit: maxPage}
+	for {
+		page, err := c.List(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		open = append(open, page.Operations...)
+		if page.Cursor <= r.Cursor { // empty at the end; pages only go up
+			break
+		}
+		r.Cursor = page.Cursor
 	}
-	if r.Review {
-		sortByAge(page.Operations)
-	}
-	if err := printAnswers(cmd.OutOrStdout(), output, page.Operations); err != nil {
-		return err
-	}
-	if page.Cursor != "" {
-		fmt.Fprintln(cmd.ErrOrStderr(), "more: --cursor", page.Cursor)
-	}
-	return nil
+	slices.SortStableFunc(open, func(a, b api.Answer) int { return a.ReviewSince.Compare(b.ReviewSince) })
+	return open, nil
 }
 
 func newApprove() *cobra.Command {
@@ -253,8 +325,8 @@ action, arguments, contract and the on_unknown choice. "opledger explain" shows 
 				return usage("--digest is required: the intent_digest that \"opledger explain %s\" shows", args[0])
 			}
 			r.OperationID, r.ExpiresAt, r.Approver = args[0], time.Now().Add(valid), actor(r.Approver)
-			return t.with(func(c *opledger.Client) error {
-				a, err := c.Approve(cmd.Context(), r)
+			return t.with(cmd.Context(), func(ctx context.Context, c *opledger.Client) error {
+				a, err := c.Approve(ctx, r)
 				if err != nil {
 					return err
 				}
@@ -278,8 +350,8 @@ func newCancel() *cobra.Command {
 		Use: "cancel OPERATION", Short: "Withdraw a wish that can't have had an effect", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.OperationID, r.Actor = args[0], actor(r.Actor)
-			return t.with(func(c *opledger.Client) error {
-				a, err := c.Cancel(cmd.Context(), r)
+			return t.with(cmd.Context(), func(ctx context.Context, c *opledger.Client) error {
+				a, err := c.Cancel(ctx, r)
 				if err != nil {
 					return err
 				}
@@ -310,8 +382,9 @@ more than an empty look has followed it, the decision is refused.
   --confirm ID     the effect happened; ID is the provider's id of the object
   --reject         nothing happened
   --permit         one more attempt; the effect may then happen twice
-  --resume         lift a hold or a halt
-  --look           look at the provider again now
+  --resume         close the review and let the ledger decide anew; lifts a hold
+                   or a halt
+  --look           look at the provider again now; only for an unknown outcome
   --postpone 2h    ask again later
   --assign WHO     somebody else looks
   --note TEXT      a remark, nothing else
@@ -349,8 +422,8 @@ more than an empty look has followed it, the decision is refused.
 			if word.postpone > 0 {
 				r.Until = time.Now().Add(word.postpone)
 			}
-			return t.with(func(c *opledger.Client) error {
-				a, err := c.Decide(cmd.Context(), r)
+			return t.with(cmd.Context(), func(ctx context.Context, c *opledger.Client) error {
+				a, err := c.Decide(ctx, r)
 				if err != nil {
 					return err
 				}
@@ -363,7 +436,7 @@ more than an empty look has followed it, the decision is refused.
 	f.StringVar(&word.confirm, "confirm", "", "it happened: the provider's id of the object")
 	f.BoolVar(&word.reject, "reject", false, "nothing happened")
 	f.BoolVar(&word.permit, "permit", false, "one more attempt, at your risk")
-	f.BoolVar(&word.resume, "resume", false, "lift a hold or a halt")
+	f.BoolVar(&word.resume, "resume", false, "close the review and let the ledger decide anew; lifts a hold or a halt")
 	f.BoolVar(&word.look, "look", false, "look again now")
 	f.DurationVar(&word.postpone, "postpone", 0, "ask again later")
 	f.StringVar(&word.assign, "assign", "", "who looks")

@@ -49,7 +49,7 @@ func printAnswer(w io.Writer, output string, a api.Answer) error {
 func printAnswers(w io.Writer, output string, answers []api.Answer) error {
 	switch output {
 	case "json":
-		return printJSON(w, answers, false)
+		return printJSON(w, append([]api.Answer{}, answers...), false)
 	case "jsonl":
 		for _, a := range answers {
 			if err := printJSON(w, a, true); err != nil {
@@ -63,6 +63,20 @@ func printAnswers(w io.Writer, output string, answers []api.Answer) error {
 	for _, a := range answers {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n", a.OperationID, status(a), age(a), a.Provider, a.Action,
 			cmp.Or(a.ExternalID, "-"), a.Attempts, a.Version, next(a))
+	}
+	return t.Flush()
+}
+
+// printReviews prints what waits for a person.
+func printReviews(w io.Writer, output string, answers []api.Answer) error {
+	if output != "table" {
+		return printAnswers(w, output, answers)
+	}
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(t, "OPERATION\tSTATUS\tREVIEW\tSINCE\tASSIGNEE\tPROVIDER\tACTION\tVERSION")
+	for _, a := range answers {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\n", a.OperationID, a.Status, a.Review, a.ReviewSince.UTC().Format(time.RFC3339),
+			cmp.Or(a.Assignee, "-"), a.Provider, a.Action, a.Version)
 	}
 	return t.Flush()
 }

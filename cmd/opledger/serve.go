@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -28,7 +29,7 @@ acknowledgement. Roles: ` + strings.Join(node.Roles(), ", ") + `.
 SIGTERM stops it gracefully: no new attempts, those under way may end within
 executor.drain, and what is not known then is recorded as unknown. It may be
 killed at any moment: nothing that was acknowledged is lost.`,
-		Example: "  opledger serve --config deploy/opledger.yaml\n  opledger serve --config opledger.yaml --nats-url nats://10.0.0.5:4222 --role executor",
+		Example: "  opledger serve --config examples/quickstart/opledger.yaml\n  opledger serve --config opledger.yaml --nats-url nats://10.0.0.5:4222 --role executor",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := loadConfig(path)
 			if err != nil {
@@ -37,7 +38,7 @@ killed at any moment: nothing that was acknowledged is lost.`,
 			if url != "" {
 				cfg.NATS.URL = url
 				if err := cfg.Check(); err != nil {
-					return err
+					return &codeError{code: exitUsage, err: err}
 				}
 			}
 			for _, r := range roles {
@@ -75,10 +76,12 @@ func announce(w io.Writer, n *node.Node, asJSON bool) error {
 	return err
 }
 
+var errNoConfig = errors.New("--config is required")
+
 func loadConfig(path string) (*config.Config, error) {
 	path = cmp.Or(path, os.Getenv("OPLEDGER_CONFIG"))
 	if path == "" {
-		return nil, usage("--config is required; deploy/opledger.yaml is a working example")
+		return nil, usage("%w; examples/quickstart/opledger.yaml is a working example", errNoConfig)
 	}
 	cfg, err := config.Load(path)
 	if err != nil {
@@ -102,21 +105,60 @@ func logger(cfg *config.Config, w io.Writer) (*slog.Logger, error) {
 func newConfig() *cobra.Command {
 	cmd := &cobra.Command{Use: "config", Short: "Work with the configuration file"}
 	var path string
+	var t target
 	check := &cobra.Command{
 		Use: "check", Short: "Check a configuration, its contracts and its secrets", Args: cobra.NoArgs,
+		Long: `Check a configuration, its contracts and its secrets, and start nothing. Exit code
+2 if anything is wrong. With -o json: ok, checked (what was looked at) and problems.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := loadConfig(path)
-			if err != nil {
+			if err := t.checkOutput(); err != nil {
 				return err
 			}
-			report, err := node.CheckConfig(cfg)
-			for _, line := range report {
+			lines, err := checkConfig(path)
+			if t.output != "table" && !errors.Is(err, errNoConfig) {
+				return errors.Join(printJSON(cmd.OutOrStdout(), checked{
+					OK: err == nil, Checked: append([]string{}, lines...), Problems: problems(err),
+				}, t.output == "jsonl"), err)
+			}
+			for _, line := range lines {
 				fmt.Fprintln(cmd.OutOrStdout(), line)
 			}
 			return err
 		},
 	}
 	check.Flags().StringVar(&path, "config", "", "configuration file (OPLEDGER_CONFIG)")
+	t.outputFlag(check)
 	cmd.AddCommand(check)
 	return cmd
+}
+
+// checked is what config check found, as JSON.
+type checked struct {
+	OK       bool     `json:"ok"`
+	Checked  []string `json:"checked"`
+	Problems []string `json:"problems"`
+}
+
+func checkConfig(path string) ([]string, error) {
+	cfg, err := loadConfig(path)
+	if err != nil {
+		return nil, err
+	}
+	lines, err := node.CheckConfig(cfg)
+	if err != nil {
+		err = &codeError{code: exitUsage, err: err}
+	}
+	return lines, err
+}
+
+// problems are the lines of an error, one finding each.
+func problems(err error) []string {
+	out := []string{}
+	if err == nil {
+		return out
+	}
+	for line := range strings.Lines(plain(err)) {
+		out = append(out, strings.TrimSpace(line))
+	}
+	return out
 }

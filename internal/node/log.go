@@ -5,9 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/opledger/opledger/events"
 	"github.com/opledger/opledger/internal/config"
 	"github.com/opledger/opledger/internal/natsjournal"
 	"github.com/opledger/opledger/projections"
@@ -20,20 +24,28 @@ type Log struct {
 	Projector *projections.Projector
 	Store     *projections.Store
 
-	conn   *nats.Conn
-	server *embedded
+	conn     *nats.Conn
+	server   *embedded
+	subjects events.Subjects
 }
+
+// ErrNoLedger says that there is no store where the configuration puts it.
+var ErrNoLedger = errors.New("no ledger in")
 
 // OpenLog opens the log of a configuration: at url if given, else at the
 // external server. With an embedded server it opens the store itself if no
 // process runs on it, and otherwise connects to that process.
 func OpenLog(ctx context.Context, cfg *config.Config, url string, log *slog.Logger) (*Log, error) {
 	own := *cfg
-	l := &Log{}
+	l := &Log{subjects: cfg.Subjects()}
 	if url != "" {
 		own.NATS.URL = url
 	}
 	if own.NATS.URL == "" {
+		dir := own.Path(own.NATS.StoreDir)
+		if _, err := os.Stat(filepath.Join(dir, natsjournal.LockFile)); errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("%w %s (nats.store_dir); nothing was created", ErrNoLedger, dir)
+		}
 		own.NATS.Listen = "none"
 		server, err := startEmbedded(&own, log)
 		switch {
@@ -70,6 +82,54 @@ func (l *Log) open(ctx context.Context, cfg *config.Config, log *slog.Logger) er
 	}
 	l.Projector, err = projections.NewProjector(pc, nil)
 	return err
+}
+
+// Refused passes on what the durable inbox of a tenant could not accept, oldest
+// first; an empty tenant means all. With follow it goes on until ctx ends and
+// returns its error, otherwise it ends with what is stored now.
+func (l *Log) Refused(ctx context.Context, tenant string, follow bool, fn func(body []byte) error) error {
+	if tenant == "" {
+		tenant = "*"
+	}
+	fail := func(err error) error { return fmt.Errorf("node: refused intents: %w", err) }
+	js, err := jetstream.New(l.conn)
+	if err != nil {
+		return fail(err)
+	}
+	c, err := js.OrderedConsumer(ctx, l.Journal.Names().Refused, jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{l.subjects.Refused(tenant)},
+	})
+	if err != nil {
+		return fail(err)
+	}
+	info, err := c.Info(ctx)
+	if err != nil {
+		return fail(err)
+	}
+	if info.NumPending == 0 && !follow {
+		return nil
+	}
+	messages, err := c.Messages()
+	if err != nil {
+		return fail(err)
+	}
+	defer messages.Stop()
+	for {
+		m, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return fail(err)
+		}
+		if err := fn(m.Data()); err != nil {
+			return err
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return fail(err)
+		}
+		if meta.NumPending == 0 && !follow {
+			return nil
+		}
+	}
 }
 
 // Close gives everything back.
