@@ -11,4 +11,5 @@ with socket.create_connection(("127.0.0.1", int(os.environ.get("NATS_PORT", "422
     for line in nats.makefile():
         if line.startswith(("{", "-ERR")):  # the acknowledgement, or why there is none
             print(line.strip())
-            break
+            raise SystemExit(not line.startswith('{"stream"'))
+raise SystemExit("no acknowledgement: the server closed the connection")
