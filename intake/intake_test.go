@@ -24,7 +24,6 @@ const ledgerID = "6f1c3c0e-2f44-4ad0-9a0e-0d8f5b7f2b11"
 // shop is a catalogue with one provider, one account and one action.
 type shop struct {
 	contract operation.Contract
-	kept     int
 	// down: the store of old revisions does not answer.
 	down bool
 }
@@ -65,7 +64,7 @@ func (s *shop) Bind(_ context.Context, _ events.ContractRef, _, _ string, args [
 	return json.Marshal(m)
 }
 
-func (s *shop) Keep(context.Context, string) error { s.kept++; return nil }
+func (s *shop) Keep(context.Context, string) error { return nil }
 
 type fixture struct {
 	*intake.Service

@@ -1,6 +1,7 @@
 package operation_test
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -160,5 +161,15 @@ func TestCrashAfterAWeakMatchStillAsksAPerson(t *testing.T) {
 	j.do(c)
 	if j.s.Review == nil || j.s.Review.Reason != events.ReviewAmbiguous {
 		t.Errorf("got review %v, next %s; want the ambiguous match shown", j.s.Review, j.s.NextAction)
+	}
+}
+
+// Times at the edge of what JSON holds do not make a state that can't be stored.
+func TestTimesAtTheEdgeKeepTheStateStorable(t *testing.T) {
+	west := time.FixedZone("west", -23*3600)
+	j := started(t, contractK5())
+	j.must(events.ApprovalGranted{Approver: "ann", IntentDigest: testDigest, ExpiresAt: time.Date(9999, 12, 31, 23, 59, 59, 0, west)})
+	if _, err := json.Marshal(j.s); err != nil {
+		t.Errorf("the state can't be stored: %v", err)
 	}
 }

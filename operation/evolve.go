@@ -208,7 +208,7 @@ func (s State) approval(r events.Record, d events.ApprovalGranted) (State, Anoma
 	if d.IntentDigest != s.Intent.IntentDigest {
 		return s, AnomalyApproval
 	}
-	s.Approval = &Approval{Approver: d.Approver, GrantedAt: r.Stamp.UTC(), ExpiresAt: d.ExpiresAt.UTC()}
+	s.Approval = &Approval{Approver: d.Approver, GrantedAt: r.Stamp.UTC(), ExpiresAt: utc(d.ExpiresAt)}
 	return s, AnomalyNone
 }
 
@@ -325,7 +325,7 @@ func (s State) lost(r events.Record, id string, reason events.UnknownReason) Sta
 func (s State) evidence(r events.Record, d events.EvidenceRecorded) (State, AnomalyReason) {
 	s.EvidenceCount++
 	s.Evidence = append(slices.Clip(s.Evidence), Evidence{
-		EventID: r.ID, Source: d.Source, Finding: d.Finding, AskedAt: d.AskedAt.UTC(),
+		EventID: r.ID, Source: d.Source, Finding: d.Finding, AskedAt: utc(d.AskedAt),
 		AccountProbed: d.AccountProbed, ExternalIDs: d.ExternalIDs, WeakMatches: d.WeakMatches,
 		PagesComplete: d.PagesComplete, LagMS: d.LagMS, Reason: d.Reason,
 	})
@@ -337,7 +337,7 @@ func (s State) evidence(r events.Record, d events.EvidenceRecorded) (State, Anom
 		s.Looks++
 		s.LookDue = false
 		if d.AskedAt.After(s.LastLook) && !void {
-			s.LastLook = d.AskedAt.UTC()
+			s.LastLook = utc(d.AskedAt)
 		}
 	}
 	if void {
@@ -357,7 +357,7 @@ func (s State) evidence(r events.Record, d events.EvidenceRecorded) (State, Anom
 		}
 	case events.FindingAbsent:
 		s.EmptyReads++
-		s.LastEmpty = d.AskedAt.UTC()
+		s.LastEmpty = utc(d.AskedAt)
 	case events.FindingInconclusive:
 		if len(d.WeakMatches) > 0 && s.Review == nil && !s.status().Final() {
 			s.ToReview = events.ReviewAmbiguous
@@ -379,7 +379,7 @@ func (s State) permitted(d events.RetryPermitted) (State, AnomalyReason) {
 	}
 	s.Undetermined = false
 	s.RiskTaken = s.RiskTaken || d.Basis == events.BasisDeclaredRisk
-	s.Permit = &Permit{ID: d.PermitID, Basis: d.Basis, ValidUntil: d.ValidUntil.UTC(), RetryAt: d.RetryAt.UTC()}
+	s.Permit = &Permit{ID: d.PermitID, Basis: d.Basis, ValidUntil: utc(d.ValidUntil), RetryAt: utc(d.RetryAt)}
 	return s, AnomalyNone
 }
 
@@ -408,7 +408,7 @@ func (s State) reviewUpdated(d events.ReviewUpdated) (State, AnomalyReason) {
 	}
 	review := *s.Review
 	if d.Decision == events.DecidePostpone {
-		review.Until = d.Until.UTC()
+		review.Until = utc(d.Until)
 	}
 	if d.Assignee != "" {
 		review.Assignee = d.Assignee
@@ -575,7 +575,7 @@ func (s State) withNext(r events.Record) State {
 	if s.Status.Final() || s.Undetermined {
 		s.NextAction, s.NextAt = events.NextNone, time.Time{}
 		if n := nextOf(r.Data); n.Action == events.NextReconcile && !s.Undetermined {
-			s.NextAction, s.NextAt = n.Action, n.At.UTC()
+			s.NextAction, s.NextAt = n.Action, utc(n.At)
 		}
 		switch {
 		case s.Review != nil:
@@ -600,7 +600,7 @@ func (s State) withNext(r events.Record) State {
 	// A hand-over to a person counts only once his review is open.
 	handed := s.Review != nil || s.Hold != ""
 	if n := nextOf(r.Data); n.Action != "" && (n.Action != events.NextDecision || handed) {
-		s.NextAction, s.NextAt = n.Action, n.At.UTC()
+		s.NextAction, s.NextAt = n.Action, utc(n.At)
 		return s
 	}
 	switch {
@@ -684,4 +684,17 @@ func emptyLook(p events.Payload) bool {
 	d, ok := p.(events.EvidenceRecorded)
 	return ok && len(d.WeakMatches) == 0 &&
 		(d.Finding == events.FindingInconclusive || d.Finding == events.FindingAbsent)
+}
+
+// utc is the form in which the state keeps a time that an event names. Years
+// that JSON can't hold in UTC are brought back into it.
+func utc(t time.Time) time.Time {
+	u := t.UTC()
+	switch {
+	case u.Year() > 9999:
+		return time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+	case u.Year() < 1:
+		return time.Time{}
+	}
+	return u
 }

@@ -21,7 +21,7 @@ const (
 	maxTakeTries = 6
 )
 
-// ErrClaimed: somebody else may try the operation now. Errors of this kind are
+// ErrClaimed is returned while somebody else may try the operation. Errors of this kind are
 // *ClaimedError.
 var ErrClaimed = errors.New("projections: claimed")
 

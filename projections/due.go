@@ -20,7 +20,7 @@ func (a *item) before(b *item) bool {
 }
 
 // dueHeap is a binary heap, the earliest first.
-type dueHeap []*item
+type dueHeap []*item //nolint:recvcheck // heap.Interface needs both
 
 // Len implements heap.Interface.
 func (h dueHeap) Len() int { return len(h) }

@@ -41,7 +41,9 @@ type folder struct {
 	upTo    uint64
 	maxHeld int
 	seed    maphash.Seed
-	shards  []*shard
+	// prefix begins the subjects of all events.
+	prefix string
+	shards []*shard
 	// record, if not nil, is told of every event after it was folded.
 	record func(sh *shard, f *folding, r events.Record, a operation.Anomaly) error
 	// done is told of every operation when it was folded. One that went on
@@ -76,7 +78,7 @@ type entryNote struct {
 
 // counts counts how operations ended.
 type counts struct {
-	operations, written, equal, newer, removed, unstorable, left int
+	operations, written, equal, newer, unstorable, left int
 }
 
 func sum16(data []byte) (short [16]byte) {
@@ -86,7 +88,10 @@ func sum16(data []byte) (short [16]byte) {
 }
 
 func newFolder(p part, upTo uint64, maxHeld int) *folder {
-	f := &folder{part: p, upTo: upTo, seed: maphash.MakeSeed()}
+	f := &folder{
+		part: p, upTo: upTo, seed: maphash.MakeSeed(),
+		prefix: strings.TrimSuffix(p.Subjects.AllEvents(""), ">"),
+	}
 	n := runtime.GOMAXPROCS(0)
 	f.maxHeld = max(maxHeld/n, 1)
 	for range n {
@@ -178,12 +183,11 @@ func (f *folder) spread(ctx context.Context, in []chan []events.Record) error {
 			return ctx.Err()
 		}
 	}
-	prefix := strings.TrimSuffix(f.Subjects.AllEvents(""), ">")
 	err := f.Log.Walk(ctx, 1, f.upTo, func(r events.Record) error {
 		if f.progress != nil && (r.Seq%progressEvery == 0 || r.Seq == f.upTo) {
 			f.progress(r.Seq, f.upTo)
 		}
-		key, ok := strings.CutPrefix(r.Subject, prefix)
+		key, ok := strings.CutPrefix(r.Subject, f.prefix)
 		if !ok {
 			return nil
 		}
@@ -236,7 +240,7 @@ func (sh *shard) run(ctx context.Context, in <-chan []events.Record) error {
 
 func (sh *shard) fold(ctx context.Context, r events.Record) error {
 	f := sh.f
-	key := strings.TrimPrefix(r.Subject, strings.TrimSuffix(f.Subjects.AllEvents(""), ">"))
+	key := strings.TrimPrefix(r.Subject, f.prefix)
 	h := f.hash(key)
 	if !sh.wants(h) {
 		return nil

@@ -107,8 +107,18 @@ func (l *ledger) stray(op, body string) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	if _, err := l.js.Publish(l.t.Context(), subject, []byte(body)); err != nil {
-		l.t.Fatal(err)
+	// A publish under way when a connection breaks is never answered.
+	id := events.NewID()
+	for try := 1; ; try++ {
+		ctx, cancel := context.WithTimeout(l.t.Context(), time.Second)
+		_, err := l.js.Publish(ctx, subject, []byte(body), jetstream.WithMsgID(id))
+		cancel()
+		if err == nil {
+			return
+		}
+		if try == 10 {
+			l.t.Fatal(err)
+		}
 	}
 }
 

@@ -114,7 +114,7 @@ func NewIndex(cfg Config) (*Index, error) {
 		return nil, err
 	}
 	return &Index{
-		part: p, b: p.bucket("OPERATIONS"), open: map[string]*item{}, due: map[events.NextAction]*dueHeap{},
+		part: p, b: p.bucket("OPERATIONS"), open: map[string]*item{}, due: make(map[events.NextAction]*dueHeap),
 		closed: newRecent(maxClosed), changed: make(chan struct{}), subs: map[string]map[*subscription]struct{}{},
 	}, nil
 }
@@ -311,7 +311,8 @@ func (x *Index) Get(tenant, operationID string) (Open, bool) {
 
 // Due returns up to limit operations whose next action is wanted and due at
 // now, the earliest first. It looks at little more than it returns. The same
-// operation is returned until its state changes.
+// operation is returned until its state changes. want must not call methods of
+// the index.
 func (x *Index) Due(now time.Time, want func(events.NextAction) bool, limit int) []Open {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -347,7 +348,7 @@ func (x *Index) wanted(want func(events.NextAction) bool) []*dueHeap {
 func (x *Index) Counts() Counts {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	c := Counts{Operations: map[CountKey]int{}, Oldest: map[operation.Status]time.Time{}}
+	c := Counts{Operations: map[CountKey]int{}, Oldest: make(map[operation.Status]time.Time)}
 	for _, it := range x.open {
 		c.Operations[CountKey{it.Provider, it.Status}]++
 		if old, ok := c.Oldest[it.Status]; !ok || it.StatusSince.Before(old) {

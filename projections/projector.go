@@ -143,12 +143,21 @@ func (p *Projector) session(ctx context.Context) error {
 		for range ended { // its last word
 		}
 	}()
+	err := p.follow(ctx, records, ended)
+	if ctx.Err() != nil {
+		return p.stop(ctx)
+	}
+	return err
+}
+
+// follow applies what comes until ctx ends or something fails.
+func (p *Projector) follow(ctx context.Context, records <-chan events.Record, ended <-chan error) error {
 	watch := time.NewTicker(watchEvery)
 	defer watch.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return p.stop(ctx)
+			return ctx.Err()
 		case err := <-ended:
 			return err
 		case <-watch.C:
@@ -157,9 +166,6 @@ func (p *Projector) session(ctx context.Context) error {
 			}
 		case r := <-records:
 			if err := p.apply(ctx, gather(r, records)); err != nil {
-				if ctx.Err() != nil {
-					return p.stop(ctx)
-				}
 				return err
 			}
 			if p.mark.Seq-p.saved.Seq >= checkpointEvery {
@@ -218,8 +224,11 @@ func (p *Projector) resume(ctx context.Context) error {
 		}
 	}
 	p.mark = cp
+	if err := p.save(ctx, false); err != nil {
+		return err
+	}
 	p.seq.Store(cp.Seq)
-	return p.save(ctx, false)
+	return nil
 }
 
 // fits reports whether the log still has the message of the checkpoint.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -247,7 +248,8 @@ func TestOneBadOperationNeverStopsTheOthers(t *testing.T) {
 	}
 	l.stray("foreign", string(body))
 	l.append("good", intent("good"))
-	// An instant that has no form in UTC: the state can't be encoded.
+	// An instant that has no form in UTC: the fold brings it back into what JSON
+	// holds.
 	l.append("year", intent("year"))
 	s, err := l.store.Truth(t.Context(), "acme", "year")
 	if err != nil {
@@ -271,15 +273,16 @@ func TestOneBadOperationNeverStopsTheOthers(t *testing.T) {
 	}
 	state, err = l.store.State(t.Context(), "acme", "year", 0)
 	if err != nil || state.Version != 2 {
-		t.Errorf("year: got version %d, error %v, want 2, folded from the log", state.Version, err)
+		t.Errorf("year: got version %d, error %v, want 2", state.Version, err)
 	}
 	var seen []string
 	err = l.store.Scan(t.Context(), "", func(s operation.State) error {
 		seen = append(seen, s.OperationID)
 		return nil
 	})
-	if err != nil || len(seen) != 1 || seen[0] != "good" {
-		t.Errorf("scan: got %v, error %v, want the good one", seen, err)
+	slices.Sort(seen)
+	if err != nil || !slices.Equal(seen, []string{"good", "year"}) {
+		t.Errorf("scan: got %v, error %v, want the two that can be read", seen, err)
 	}
 }
 

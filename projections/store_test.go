@@ -89,7 +89,7 @@ func TestOneOfSixteenWorkersGetsTheClaim(t *testing.T) {
 	l := newLedger(t, natstest.Server(t))
 	c := l.claims()
 	now := time.Now()
-	round := func(until time.Time, now time.Time) {
+	round := func(until, now time.Time) {
 		t.Helper()
 		var mu sync.Mutex
 		var wg sync.WaitGroup

@@ -154,7 +154,7 @@ func (w *writer) fold(ctx context.Context, s *slot) (ok bool, err error) {
 }
 
 func (w *writer) complain(ctx context.Context, s *slot, message string, err error) {
-	w.b.log.LogAttrs(ctx, slog.LevelError, message, slog.String("tenant", s.tenant),
+	w.b.log.LogAttrs(ctx, slog.LevelError, "entry not written", slog.String("reason", message), slog.String("tenant", s.tenant),
 		slog.String("operation_id", s.operationID), slog.Any("err", err))
 }
 

@@ -37,9 +37,9 @@ const (
 // subject (0: as the first). The sequence is that of the last message in the
 // fold on which the decision was made.
 //
-// With a nil error the event is stored, exactly once; Record.Seq is its place
-// and Record.Stamp the log's time stamp where it had to be read back, else
-// zero (see Read). ErrConflict: another message took the place, this one is not
+// With a nil error the event is stored, one time, and Record.Seq is its place;
+// Record.Stamp is the log's time stamp where it had to be read back, else zero
+// (see Read). ErrConflict: another message took the place, this one is not
 // stored and never will be. ErrTooLarge, ErrRefused: nothing was stored.
 // ErrNoVerdict: ctx ended first; the event may be stored, or become so. Until
 // then Append goes on, so ctx is what bounds it. A crash during Append leaves
@@ -133,8 +133,8 @@ func (a *appending) run(ctx context.Context) (events.Record, error) {
 }
 
 // ask reads the first message after the expected one. It gives a verdict only
-// if the publish before it was answered: on one node that answer proves that
-// what was written earlier is on the disk. The read without an answer only
+// if the stream answered the publish before it: on one node that answer proves
+// that what was written earlier is on the disk. The read without an answer only
 // tells whether the stream is gone.
 func (a *appending) ask(ctx context.Context, ack pubAck) (r events.Record, verdict bool, err error) {
 	m, err := a.j.get(ctx, getRequest{Seq: a.expected + 1, NextFor: a.subject})
@@ -145,7 +145,7 @@ func (a *appending) ask(ctx context.Context, ack pubAck) (r events.Record, verdi
 		return r, false, nil // nothing there: publish the same again
 	case err != nil:
 		return r, false, err
-	case !ack.answered:
+	case !ack.tells(a.j.names.Events):
 		return r, false, nil
 	}
 	// Ours means the same bytes, and so the same event id.
@@ -190,6 +190,19 @@ func (j *Journal) publish(ctx context.Context, msg *nats.Msg) pubAck {
 
 func (a pubAck) plain(stream string, expected uint64) bool {
 	return a.answered && a.err == nil && a.Stream == stream && a.Seq > expected
+}
+
+// tells reports whether the answer came from the stream's own write path, behind
+// everything that was written before it. A failure of the server tells nothing.
+func (a pubAck) tells(stream string) bool {
+	if !a.answered || a.Error == nil {
+		return a.answered && a.Stream == stream
+	}
+	switch a.Error.ErrorCode {
+	case codeWrongSequence, codeWrongSequenceConstant, codeDuplicateInProcess:
+		return true
+	}
+	return a.definite()
 }
 
 // definite reports whether the server said for good that it did not store it.

@@ -55,12 +55,12 @@ func TestAppendedEventComesBackByteForByte(t *testing.T) {
 }
 
 // Every single and every double fault on the way of an event ends in success,
-// stored exactly once: nobody else competes.
+// stored, and one time only: nobody else competes.
 func TestEveryAmbiguityOfOwnEventEndsInSuccess(t *testing.T) {
 	t.Parallel()
 	j := journal(t)
-	for a := none; a < faults; a++ {
-		for b := none; b < faults; b++ {
+	for a := range faults {
+		for b := range faults {
 			op := fmt.Sprintf("op-%d-%d", a, b)
 			breakNext(j, script(a, b))
 			e, expected := after(op, nil)
@@ -81,8 +81,8 @@ func TestEveryAmbiguityOfOwnEventEndsInSuccess(t *testing.T) {
 func TestEveryAmbiguityBehindForeignWinnerEndsInConflict(t *testing.T) {
 	t.Parallel()
 	j := journal(t)
-	for a := none; a < faults; a++ {
-		for b := none; b < faults; b++ {
+	for a := range faults {
+		for b := range faults {
 			op := fmt.Sprintf("op-%d-%d", a, b)
 			j.tr = connection{j.nc}
 			first := appendNext(t, j, op)
@@ -285,7 +285,7 @@ func TestEventOfAnotherLedgerIsRefused(t *testing.T) {
 }
 
 // Random faults, several appenders, one operation: what was acknowledged is
-// stored exactly once, what lost is not stored, the chain holds (I13).
+// stored one time, what lost is not stored, the chain holds (I13).
 func TestAcknowledgedIsStoredOnceUnderRandomFaults(t *testing.T) {
 	t.Parallel()
 	j := journal(t)

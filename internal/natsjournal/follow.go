@@ -18,6 +18,9 @@ const (
 	// DefaultAckWait is after what time a message that was handed out and not
 	// acknowledged is handed out again.
 	DefaultAckWait = 30 * time.Second
+	// InboxAckWait is the same for the inboxes, and bounds one call of their
+	// handler. After a crash an intent that was being handled waits so long.
+	InboxAckWait = 10 * time.Second
 	// followBatch is how many messages one fetch of a durable asks for.
 	followBatch = 256
 	// followPending bounds the messages that are out and not acknowledged.
@@ -235,7 +238,7 @@ func (j *Journal) Inbox(ctx context.Context, tenant string, fn func(context.Cont
 		j: j, stream: j.names.Intents(tenant), batch: 2 * j.parallel,
 		floor: func() uint64 { return 0 },
 		config: jetstream.ConsumerConfig{
-			Durable: inboxDurable, AckPolicy: jetstream.AckExplicitPolicy, AckWait: DefaultAckWait,
+			Durable: inboxDurable, AckPolicy: jetstream.AckExplicitPolicy, AckWait: InboxAckWait,
 			MaxAckPending: followPending, MaxDeliver: -1,
 		},
 		handle: func(ctx context.Context, m jetstream.Msg, meta *jetstream.MsgMetadata) {
@@ -252,7 +255,7 @@ func (j *Journal) Inbox(ctx context.Context, tenant string, fn func(context.Cont
 func (j *Journal) intent(ctx context.Context, tenant string, m jetstream.Msg, meta *jetstream.MsgMetadata,
 	fn func(context.Context, InboxMessage) error,
 ) {
-	call, cancel := context.WithTimeout(ctx, DefaultAckWait)
+	call, cancel := context.WithTimeout(ctx, InboxAckWait)
 	defer cancel()
 	err := fn(call, InboxMessage{
 		Tenant: tenant, Data: m.Data(), Seq: meta.Sequence.Stream, Stamp: meta.Timestamp,

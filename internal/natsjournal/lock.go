@@ -13,7 +13,7 @@ import (
 // LockFile is the name of the lock in the folder of an embedded store.
 const LockFile = "opledger.lock"
 
-// ErrLocked: another process has the folder.
+// ErrLocked is returned when another process has the folder.
 var ErrLocked = errors.New("natsjournal: store folder is locked")
 
 // DirLock is the right to run the embedded server on a folder. The server has

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Stdout.WriteString("locked\n")
-		bufio.NewReader(os.Stdin).ReadString('\n') // until killed
+		_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // until killed
 		return
 	}
 	os.Exit(m.Run())
