@@ -479,9 +479,11 @@ func TestOperatorsToolsTellAndSettle(t *testing.T) {
 	if _, stderr, code := cli(t, "resolve", "op-1", "--reject", "--expect-version", fmt.Sprint(a.Version), "--reason", "asked the provider"); code != exitOK {
 		t.Errorf("resolve: exit code %d, %s", code, stderr)
 	}
-	if _, _, code := cli(t, "wait", "op-1"); code != exitRejected {
-		t.Errorf("wait: exit code %d, want 3", code)
-	}
+	// wait reads the projection, which is a moment behind the decision.
+	natstest.Eventually(t, 10*time.Second, "the rejection in the projection", func() bool {
+		_, _, code := cli(t, "wait", "op-1")
+		return code == exitRejected
+	})
 	objects, err := sim.Objects(t.Context(), simulator.ObjectFilter{})
 	if err != nil || len(objects) != 1 {
 		t.Errorf("the provider holds %d objects, %v; want 1", len(objects), err)

@@ -116,6 +116,9 @@ func (l *Log) Refused(ctx context.Context, tenant string, follow bool, fn func(b
 	defer messages.Stop()
 	for {
 		m, err := messages.Next(jetstream.NextContext(ctx))
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		if err != nil {
 			return fail(err)
 		}
