@@ -1,5 +1,5 @@
 // Package deploy_test holds the files of this folder against the code: the
-// permissions of nats.conf against package access, the configurations against
+// accounts and permissions of nats.conf against package access, the configurations against
 // package config, and what stands in two files against each other. What needs
 // other tools (promtool, systemd-analyze, yamllint, nats-server) is in check.sh.
 package deploy_test
@@ -59,6 +59,24 @@ func natsOptions(t *testing.T) *server.Options {
 	return opts
 }
 
+// natsServer starts a server from nats.conf on a free port.
+func natsServer(t *testing.T) *server.Server {
+	t.Helper()
+	opts := natsOptions(t)
+	opts.Port, opts.HTTPPort, opts.StoreDir, opts.NoSigs, opts.NoLog = -1, 0, t.TempDir(), true, true
+	opts.JetStreamMaxStore = 64 << 20
+	srv, err := server.NewServer(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Start()
+	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
+	if !srv.ReadyForConnections(20 * time.Second) {
+		t.Fatal("server is not ready")
+	}
+	return srv
+}
+
 func read(t *testing.T, path string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -80,8 +98,12 @@ func TestNATSConfigGrantsWhatTheAccessTableGrants(t *testing.T) {
 			}
 			continue
 		}
-		if u.Account == nil || u.Account.Name != "OPLEDGER" {
-			t.Errorf("user %s is not in the account OPLEDGER", u.Username)
+		account := access.TenantAccount(tenant)
+		if u.Username == "ledger" {
+			account = access.LedgerAccount
+		}
+		if u.Account == nil || u.Account.Name != account {
+			t.Errorf("user %s is not in the account %s", u.Username, account)
 		}
 		p := u.Permissions
 		if p == nil || p.Publish == nil || p.Subscribe == nil {
@@ -102,6 +124,68 @@ func TestNATSConfigGrantsWhatTheAccessTableGrants(t *testing.T) {
 	}
 	if diff := cmp.Diff(got, want); diff != "" {
 		t.Errorf("permissions of nats.conf (got) and of package access (want):\n%s", diff)
+	}
+}
+
+// Goal: between the accounts passes what the access table says, neither more nor
+// less, and nobody but the ledger has JetStream. Method: start a server from
+// nats.conf and ask it.
+func TestNATSConfigExchangesWhatTheAccessTableExchanges(t *testing.T) {
+	srv := natsServer(t)
+	names, err := srv.Accountz(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	accounts := []string{"$G", "SYS", access.LedgerAccount, access.TenantAccount(tenant)}
+	if diff := cmp.Diff(sorted(names.Accounts), sorted(accounts)); diff != "" {
+		t.Errorf("accounts (got) and what they should be (want):\n%s", diff)
+	}
+	x, err := access.ExchangeOf(events.Subjects{}, tenant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var exports, imports []string
+	for kind, subjects := range map[string][]string{"service": x.Services, "stream": x.Streams} {
+		for _, subject := range subjects {
+			exports = append(exports, fmt.Sprintf("%s %s to [%s]", kind, subject, access.TenantAccount(tenant)))
+			imports = append(imports, fmt.Sprintf("%s %s of %s as %s", kind, subject, access.LedgerAccount, subject))
+		}
+	}
+	want := map[string][2][]string{
+		access.LedgerAccount: {sorted(exports), nil}, access.TenantAccount(tenant): {nil, sorted(imports)}, "$G": {nil, nil},
+	}
+	got := make(map[string][2][]string)
+	for name := range want {
+		info, err := srv.Accountz(&server.AccountzOptions{Account: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Account.JetStream != (name == access.LedgerAccount) {
+			t.Errorf("account %s: JetStream %v", name, info.Account.JetStream)
+		}
+		var exports, imports []string
+		for _, e := range info.Account.Exports {
+			exports = append(exports, fmt.Sprintf("%s %s to %v", e.Type, e.Subject, e.ApprovedAccounts))
+		}
+		for _, i := range info.Account.Imports {
+			if i.Account == "SYS" {
+				continue // the server's own services, which every account has
+			}
+			imports = append(imports, fmt.Sprintf("%s %s of %s as %s", i.Type, i.Subject, i.Account, i.LocalSubject))
+		}
+		got[name] = [2][]string{sorted(exports), sorted(imports)}
+	}
+	if diff := cmp.Diff(got, want); diff != "" {
+		t.Errorf("exchange of nats.conf (got) and of package access (want):\n%s", diff)
+	}
+	ledger, err := srv.LookupAccount(access.LedgerAccount)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, subject := range x.Services {
+		if d, err := ledger.ServiceExportResponseThreshold(subject); err != nil || d != access.ResponseTime {
+			t.Errorf("answers of %s may take %s, %v, want %s", subject, d, err, access.ResponseTime)
+		}
 	}
 }
 
@@ -128,18 +212,7 @@ func TestNATSConfigIsDurableAndLocal(t *testing.T) {
 // Goal: the permissions hold on a running server (I15). Method: start a server
 // from nats.conf on a free port and try what an agent may and may not do.
 func TestAgentStaysInItsSubjects(t *testing.T) {
-	opts := natsOptions(t)
-	opts.Port, opts.HTTPPort, opts.StoreDir, opts.NoSigs, opts.NoLog = -1, 0, t.TempDir(), true, true
-	opts.JetStreamMaxStore = 64 << 20
-	srv, err := server.NewServer(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv.Start()
-	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
-	if !srv.ReadyForConnections(20 * time.Second) {
-		t.Fatal("server is not ready")
-	}
+	srv := natsServer(t)
 	ledger := natstest.Connect(t, srv, nats.UserInfo("ledger", "pLEDGER_PASSWORD"))
 	js, err := ledger.JetStream()
 	if err != nil {
@@ -175,12 +248,37 @@ func TestAgentStaysInItsSubjects(t *testing.T) {
 		}
 		expectDenied(t, agent, denied, "subscribe", subject)
 	}
+	// The reply subject of a request is not held against the permissions. Where it
+	// is a subject of the JetStream API, an answer without a body would be a valid
+	// request to it.
+	if _, err := js.Publish("opledger.events.acme.op-1", []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ledger.Subscribe("opledger.api.v1.acme.get", func(m *nats.Msg) { _ = m.Respond(nil) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := ledger.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for _, reply := range []string{
+		"opledger.events.globex.op-1", "$JS.API.STREAM.PURGE.OPLEDGER_EVENTS", "$JS.API.STREAM.DELETE.OPLEDGER_EVENTS",
+	} {
+		for _, subject := range []string{"opledger.intents.acme", "opledger.api.v1.acme.get"} {
+			if err := agent.PublishRequest(subject, reply, []byte("{}")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := agent.Request(subject, []byte("{}"), 5*time.Second); err != nil {
+				t.Errorf("%s does not answer any more: %v", subject, err)
+			}
+		}
+	}
+	// The API works through its requests one after the other, this one behind them.
 	info, err := js.StreamInfo("OPLEDGER_EVENTS")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info.State.Msgs != 0 {
-		t.Errorf("an agent published %d messages into the journal", info.State.Msgs)
+	if info.State.Msgs != 1 || info.State.LastSeq != 1 {
+		t.Errorf("an agent reached the journal: it has %d messages up to %d, want the one of the ledger", info.State.Msgs, info.State.LastSeq)
 	}
 }
 

@@ -1,14 +1,23 @@
-// Package access is the table of who may do what on the bus: one user per role
-// and tenant, with the subjects that it may publish and subscribe. The embedded
-// server is configured from it, and a test holds deploy/nats.conf against it.
+// Package access is the table of who may do what on the bus: one account per
+// tenant, in it one user per role, with the subjects that it may publish and
+// subscribe. The embedded server is configured from it, and a test holds
+// deploy/nats.conf against it.
 //
 // Nobody but the ledger's own user may publish into the journal, make consumers
 // or use the JetStream API (I15): a foreign Msg-Id, an expected sequence or a
 // push consumer would reach past every subject permission.
+//
+// The accounts are there because permissions do not reach far enough: a server
+// does not hold the reply subject of a request against them. The answer is
+// published there by the ledger's connection or by JetStream, and both may
+// publish anywhere in their account. Between accounts the server puts a reply
+// subject of its own in place of the user's, and the answer comes out in the
+// account of the one who asked, wherever he wants to have it.
 package access
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/opledger/opledger/api"
 	"github.com/opledger/opledger/events"
@@ -36,6 +45,37 @@ func Roles() []Role {
 	return []Role{RoleAgent, RoleApprover, RoleOperator, RoleWebhook, RoleReader}
 }
 
+// LedgerAccount is the account of the ledger's own user. It alone has JetStream.
+const LedgerAccount = "LEDGER"
+
+// ResponseTime is how long the server keeps the way back of a request between
+// accounts open: longer than the longest wait.
+const ResponseTime = 2 * time.Minute
+
+// TenantAccount is the name of the account of a tenant's users.
+func TenantAccount(tenant string) string { return "TENANT_" + tenant }
+
+// Exchange is all that passes between the ledger's account and a tenant's: the
+// ledger exports it to that account only, and the account imports it under the
+// same subjects.
+type Exchange struct {
+	// Services are subjects of requests to the ledger; their answers come back.
+	Services []string
+	// Streams are subjects of messages from the ledger.
+	Streams []string
+}
+
+// ExchangeOf returns the exchange of a tenant.
+func ExchangeOf(s events.Subjects, tenant string) (Exchange, error) {
+	if err := events.CheckID("tenant", tenant); err != nil {
+		return Exchange{}, err
+	}
+	return Exchange{
+		Services: []string{s.API(tenant, "*"), s.Inbox(tenant)},
+		Streams:  []string{s.AllEvents(tenant), s.Refused(tenant)},
+	}, nil
+}
+
 // Permissions are the subjects that a user may publish and subscribe.
 type Permissions struct {
 	Publish   []string
@@ -43,11 +83,11 @@ type Permissions struct {
 }
 
 // InboxPrefix returns the prefix of the reply subjects of a user. Users must
-// set it on their connection: a shared prefix would let one tenant listen to
-// the answers of another.
+// set it on their connection: with a shared prefix a user could listen to the
+// answers of the tenant's other users.
 func InboxPrefix(user string) string { return "_INBOX_" + user }
 
-// For returns the permissions of a user of a tenant.
+// For returns the permissions of a user of a tenant inside the tenant's account.
 func For(s events.Subjects, tenant, user string, role Role) (Permissions, error) {
 	if err := events.CheckID("tenant", tenant); err != nil {
 		return Permissions{}, err

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"github.com/opledger/opledger/events"
 	"github.com/opledger/opledger/internal/access"
 	"github.com/opledger/opledger/internal/config"
 	"github.com/opledger/opledger/internal/natsjournal"
@@ -62,14 +63,17 @@ func (e *embedded) start(cfg *config.Config, dir string, log *slog.Logger) error
 	if e.password == "" {
 		e.password = rand.Text()
 	}
-	users, err := serverUsers(cfg, e.user, e.password)
-	if err != nil {
+	store := filepath.Join(dir, "nats")
+	if err := checkAccountOfStore(store); err != nil {
 		return err
 	}
 	opts := &server.Options{
-		ServerName: "opledger-" + e.identity, JetStream: true, StoreDir: filepath.Join(dir, "nats"),
+		ServerName: "opledger-" + e.identity, JetStream: true, StoreDir: store,
 		SyncAlways: true, JetStreamMaxStore: cfg.NATS.MaxStore, JetStreamMaxMemory: 64 << 20,
-		MaxPayload: 1 << 20, NoSigs: true, NoLog: true, Users: users, DontListen: cfg.NATS.Listen == "none",
+		MaxPayload: 1 << 20, NoSigs: true, NoLog: true, DontListen: cfg.NATS.Listen == "none",
+	}
+	if err := setAccounts(opts, cfg, e.user, e.password); err != nil {
+		return err
 	}
 	if !opts.DontListen {
 		host, port, err := net.SplitHostPort(cfg.NATS.Listen)
@@ -105,21 +109,33 @@ func (e *embedded) stop() error {
 	return e.lock.Close()
 }
 
-// serverUsers turns the table of package access into the server's users.
-func serverUsers(cfg *config.Config, user, password string) ([]*server.User, error) {
-	users := []*server.User{{Username: user, Password: password}}
+// setAccounts turns the table of package access into the server's accounts and
+// users.
+func setAccounts(opts *server.Options, cfg *config.Config, user, password string) error {
+	// That an account has JetStream from the start can only be said in the
+	// server's configuration language. Nothing from outside goes through it.
+	if err := opts.ProcessConfigString("accounts { " + access.LedgerAccount + " { jetstream: enabled } }"); err != nil {
+		return fmt.Errorf("node: accounts: %w", err)
+	}
+	ledger := opts.Accounts[0]
+	opts.Users = []*server.User{{Username: user, Password: password, Account: ledger}}
 	for _, t := range cfg.Tenants {
+		account := server.NewAccount(access.TenantAccount(t.ID))
+		opts.Accounts = append(opts.Accounts, account)
+		if err := exchange(cfg.Subjects(), t.ID, ledger, account); err != nil {
+			return fmt.Errorf("node: account of tenant %s: %w", t.ID, err)
+		}
 		for _, u := range t.Users {
 			p, err := access.For(cfg.Subjects(), t.ID, u.Name, u.Role)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			pw, err := secret(u.Password)
 			if err != nil {
-				return nil, fmt.Errorf("node: password of user %s: %w", u.Name, err)
+				return fmt.Errorf("node: password of user %s: %w", u.Name, err)
 			}
-			users = append(users, &server.User{
-				Username: u.Name, Password: pw,
+			opts.Users = append(opts.Users, &server.User{
+				Username: u.Name, Password: pw, Account: account,
 				Permissions: &server.Permissions{
 					Publish:   &server.SubjectPermission{Allow: p.Publish},
 					Subscribe: &server.SubjectPermission{Allow: p.Subscribe},
@@ -127,7 +143,47 @@ func serverUsers(cfg *config.Config, user, password string) ([]*server.User, err
 			})
 		}
 	}
-	return users, nil
+	return nil
+}
+
+// exchange lets pass between the ledger's account and a tenant's what the table
+// names, and nothing else.
+func exchange(s events.Subjects, tenant string, ledger, account *server.Account) error {
+	x, err := access.ExchangeOf(s, tenant)
+	if err != nil {
+		return err
+	}
+	only := []*server.Account{account}
+	for _, subject := range x.Services {
+		if err := errors.Join(
+			ledger.AddServiceExport(subject, only),
+			ledger.SetServiceExportResponseThreshold(subject, access.ResponseTime),
+			account.AddServiceImport(ledger, subject, subject),
+		); err != nil {
+			return fmt.Errorf("service %s: %w", subject, err)
+		}
+	}
+	for _, subject := range x.Streams {
+		if err := errors.Join(ledger.AddStreamExport(subject, only), account.AddStreamImport(ledger, subject, "")); err != nil {
+			return fmt.Errorf("stream %s: %w", subject, err)
+		}
+	}
+	return nil
+}
+
+// checkAccountOfStore refuses a store whose streams lie in the server's global
+// account, where an early version kept them: the server would not see them, and
+// a ledger that has forgotten everything would start.
+func checkAccountOfStore(store string) error {
+	old, now := filepath.Join(store, "jetstream", "$G"), filepath.Join(store, "jetstream", access.LedgerAccount)
+	entries, err := os.ReadDir(filepath.Join(old, "streams"))
+	if errors.Is(err, os.ErrNotExist) || (err == nil && len(entries) == 0) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	return fmt.Errorf("node: the streams in %s belong to no account of this version; if %s does not exist, rename the one to the other", old, now)
 }
 
 // identity returns a random name kept in the store folder. Together with the
