@@ -421,8 +421,8 @@ func TestComposeFitsTheFilesItMounts(t *testing.T) {
 // alerts are the alerts that operations.md has a heading for.
 func alerts() []string {
 	return []string{
-		"OpledgerAnomaly", "OpledgerDown", "OpledgerDuplicateFound", "OpledgerExecutorLag", "OpledgerLeaseExpiryStorm",
-		"OpledgerProjectionLag", "OpledgerReconcilerDead", "OpledgerReviewStale", "OpledgerUnknownGrowing", "OpledgerUnknownTooOld",
+		"OpledgerAnomaly", "OpledgerAttemptsBlocked", "OpledgerDown", "OpledgerDuplicateFound", "OpledgerExecutorLag",
+		"OpledgerLeaseExpiryStorm", "OpledgerPendingTooOld", "OpledgerProjectionLag", "OpledgerReconcilerDead", "OpledgerReviewStale", "OpledgerUnknownGrowing", "OpledgerUnknownTooOld",
 	}
 }
 

@@ -191,9 +191,8 @@ func TestCaseG85BothWaysInGiveOneVerdict(t *testing.T) {
 		`{"operation_id":"g-%s","provider":"crm","account":"main","action":"task.create","args":{"title":"a"},"extra":1}`,
 	} {
 		_, err := c.SubmitRaw(t.Context(), fmt.Appendf(nil, raw, fmt.Sprintf("s%d", i)))
-		var p *api.Problem
 		single := ""
-		if errors.As(err, &p) {
+		if p, ok := errors.AsType[*api.Problem](err); ok {
 			single = string(p.Code)
 		}
 		id := fmt.Sprintf("i%d", i)

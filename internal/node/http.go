@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/opledger/opledger/events"
 	"github.com/opledger/opledger/internal/metrics"
 	"github.com/opledger/opledger/projections"
 )
@@ -82,8 +83,9 @@ func (n *Node) snapshot() metrics.Snapshot {
 		g := groups[k]
 		g.Provider, g.Status = o.Provider, string(o.Status)
 		g.Count++
-		// Of what is undetermined nobody expects news: its age alarms nobody.
-		if !o.Undetermined && (g.Oldest.IsZero() || o.StatusSince.Before(g.Oldest)) {
+		// Of what is undetermined nobody expects news, and what waits for an
+		// approval waits for a person: their age alarms nobody.
+		if !o.Undetermined && o.NextAction != events.NextApproval && (g.Oldest.IsZero() || o.StatusSince.Before(g.Oldest)) {
 			g.Oldest = o.StatusSince
 		}
 		groups[k] = g

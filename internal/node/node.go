@@ -70,6 +70,7 @@ type Node struct {
 	catalogue *catalogue
 	clock     *clock
 	guard     *guard
+	recent    *recent
 	metrics   *metrics.Metrics
 	writer    *writer.Writer
 	api       *natsapi.Server
@@ -111,7 +112,7 @@ func Start(ctx context.Context, opts Options) (*Node, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	n := &Node{
-		opts: opts, cfg: opts.Config, log: opts.Logger, failed: make(chan error, 1),
+		opts: opts, cfg: opts.Config, log: opts.Logger, failed: make(chan error, 1), recent: newRecent(),
 		metrics: metrics.New(opts.Version),
 	}
 	n.first, n.work, n.last = newStage(ctx), newStage(ctx), newStage(ctx)
@@ -241,7 +242,11 @@ func (n *Node) parts(ctx context.Context) error {
 		return err
 	}
 	n.writer, err = writer.New(writer.Config{
-		Journal: journal{n.journal}, Ledger: n.journal.Ledger(), Now: n.clock.Now, Observe: n.metrics.Appended,
+		Journal: journal{n.journal}, Ledger: n.journal.Ledger(), Now: n.clock.Now,
+		Observe: func(before, after operation.State, e events.Event) {
+			n.recent.wrote(after)
+			n.metrics.Appended(before, after, e)
+		},
 	})
 	return err
 }
@@ -431,7 +436,7 @@ func (n *Node) startAPI(ctx context.Context) error {
 		tenants = append(tenants, intake.Tenant{ID: t.ID, ApprovalInSubmit: t.ApprovalInSubmit})
 	}
 	svc, err := intake.New(intake.Config{
-		Recorder: n.writer, States: states{n.store, n.index}, Catalogue: n.catalogue, Ledger: n.journal.Ledger(),
+		Recorder: n.writer, States: states{n.store, n.index, n.recent}, Catalogue: n.catalogue, Ledger: n.journal.Ledger(),
 		Tenants: tenants, Actor: n.worker, Now: n.clock.Now, Random: mathrand.Float64, Observe: n.metrics.Intent, Logger: n.log,
 	})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/opledger/opledger/events"
@@ -48,10 +49,50 @@ func (c claims) Take(ctx context.Context, want executor.Claim) (uint64, time.Tim
 	return revision, time.Time{}, err
 }
 
-// states reads the projection, and waits for news from the index.
+// states reads the projection, never older than what this process wrote itself,
+// and waits for news from the index.
 type states struct {
 	*projections.Store
-	index *projections.Index
+	index  *projections.Index
+	recent *recent
+}
+
+// State implements intake.States.
+func (s states) State(ctx context.Context, tenant, op string, min uint64) (operation.State, error) {
+	return s.Store.State(ctx, tenant, op, max(min, s.recent.version(tenant, op)))
+}
+
+// maxRecent is how many operations a process remembers having written last.
+const maxRecent = 4096
+
+// recent remembers the versions that this process wrote last, so that whoever
+// asks after a write does not get the answer from before it.
+type recent struct {
+	mu       sync.Mutex
+	versions map[[2]string]uint64
+	order    [][2]string
+}
+
+func newRecent() *recent { return &recent{versions: make(map[[2]string]uint64)} }
+
+func (r *recent) wrote(s operation.State) {
+	k := [2]string{s.Tenant, s.OperationID}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, known := r.versions[k]; !known {
+		r.order = append(r.order, k)
+		if len(r.order) > maxRecent {
+			delete(r.versions, r.order[0])
+			r.order = r.order[1:]
+		}
+	}
+	r.versions[k] = max(r.versions[k], s.Version)
+}
+
+func (r *recent) version(tenant, op string) uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.versions[[2]string{tenant, op}]
 }
 
 // Subscribe implements intake.States.
