@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -673,5 +674,25 @@ func TestServiceIsDiscoverable(t *testing.T) {
 		if !strings.Contains(string(m.Data), part) {
 			t.Errorf("no %s in %s", part, m.Data)
 		}
+	}
+}
+
+// An address that is taken ends the start at once, and says which.
+func TestTakenAddressEndsTheStartAtOnce(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	cfg, err := config.Parse(filepath.Join(t.TempDir(), "c.yaml"), fmt.Appendf(nil,
+		"nats: {listen: %q}\nhttp: {listen: none}\ntenants: [{id: acme}]\n", ln.Addr().String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	_, err = node.Start(t.Context(), node.Options{Config: cfg})
+	if err == nil || !strings.Contains(err.Error(), ln.Addr().String()) || time.Since(began) > 10*time.Second {
+		t.Errorf("got %v after %s", err, time.Since(began))
 	}
 }

@@ -86,6 +86,8 @@ func (e *embedded) start(cfg *config.Config, dir string, log *slog.Logger) error
 		}
 		if opts.Port == 0 {
 			opts.Port = server.RANDOM_PORT
+		} else if err := addressFree(cfg.NATS.Listen); err != nil {
+			return err
 		}
 	}
 	if e.srv, err = server.NewServer(opts); err != nil {
@@ -101,6 +103,16 @@ func (e *embedded) start(cfg *config.Config, dir string, log *slog.Logger) error
 		e.url = e.srv.ClientURL()
 	}
 	return nil
+}
+
+// addressFree tries an address: the server only says in its log that one is
+// taken, and is waited for in vain.
+func addressFree(address string) error {
+	ln, err := net.Listen("tcp", address) //nolint:noctx // closed at once
+	if err != nil {
+		return fmt.Errorf("node: nats.listen: %w", err)
+	}
+	return ln.Close()
 }
 
 func (e *embedded) stop() error {
