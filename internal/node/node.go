@@ -308,7 +308,7 @@ func (n *Node) startExecutor() error {
 	if err != nil {
 		return err
 	}
-	n.executors, err = dispatch.New(dispatch.Config{Planner: x, Drain: n.cfg.Executor.Drain, Logger: n.log})
+	n.executors, err = dispatch.New(dispatch.Config{Planner: x, Drain: n.cfg.Executor.Drain, Now: n.clock.Now, Logger: n.log})
 	if err != nil {
 		return err
 	}
@@ -331,7 +331,7 @@ func (n *Node) startReconciler() error {
 	if err != nil {
 		return err
 	}
-	n.looks, err = dispatch.New(dispatch.Config{Planner: r, Drain: n.cfg.Executor.Drain, Logger: n.log})
+	n.looks, err = dispatch.New(dispatch.Config{Planner: r, Drain: n.cfg.Executor.Drain, Now: n.clock.Now, Logger: n.log})
 	if err != nil {
 		return err
 	}
