@@ -23,8 +23,8 @@ func metadata() []netip.Addr {
 	}
 }
 
-// checkBaseURL reads a base URL: http or https, a host, and nothing that hides
-// credentials or a query.
+// checkBaseURL reads a base URL: https, or http to this machine; a host, and
+// nothing that hides credentials or a query.
 func checkBaseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
@@ -34,12 +34,20 @@ func checkBaseURL(text string) (*url.URL, error) {
 		return nil, fmt.Errorf("%w: the base URL must begin with http:// or https://", ErrEgress)
 	case u.Hostname() == "" || u.Opaque != "":
 		return nil, fmt.Errorf("%w: the base URL names no host", ErrEgress)
+	case u.Scheme == "http" && !thisMachine(u.Hostname()):
+		return nil, fmt.Errorf("%w: the base URL must be https; http would send the credential in the clear", ErrEgress)
 	case u.User != nil:
 		return nil, fmt.Errorf("%w: the base URL must not hold credentials", ErrEgress)
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 		return nil, fmt.Errorf("%w: the base URL must not have a query or a fragment", ErrEgress)
 	}
 	return u, nil
+}
+
+// thisMachine reports whether a host can only be this machine.
+func thisMachine(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || (err == nil && addr.Unmap().IsLoopback())
 }
 
 // checkAddress judges an address at dial time, after names were resolved, so

@@ -69,6 +69,7 @@ func TestAContractThatCantBeSafeIsRefused(t *testing.T) {
 		"schema with a remote reference":      {crm, "type: object\n", "type: object\n        $ref: https://example.com/x\n", "is no valid JSON Schema"},
 		"base URL with credentials":           {crm, `"${account.base_url}"`, "https://u:p@example.com", "must not hold credentials"},
 		"base URL with another scheme":        {crm, `"${account.base_url}"`, "ftp://example.com", "must begin with http:// or https://"},
+		"base URL in the clear":               {crm, `"${account.base_url}"`, "http://crm.example.com", "must be https"},
 		"header of the transport":             {crm, "path: /v1/tasks\n", "path: /v1/tasks\n      headers: {Host: evil}\n", "is no header that a contract may use"},
 		"path with a query":                   {crm, "path: /v1/tasks\n", "path: /v1/tasks?x=1\n", "must be an escaped path without a query"},
 		"late_apply missing":                  {crm, "      late_apply: 30s\n", "", "late_apply: is missing"},
