@@ -164,6 +164,9 @@ func tell(w io.Writer, r demo.Result) error {
 	if r.Plain != nil {
 		fmt.Fprintf(t, "plain retry loop\t%d\t\"Done\"\n", r.Plain.Objects)
 	}
+	if r.Meanwhile != "" {
+		fmt.Fprintf(t, "through the ledger, at first\t\t%s\n", r.Meanwhile)
+	}
 	fmt.Fprintf(t, "through the ledger\t%d\t%s\n", r.Ledger.Objects, r.Ledger.Say)
 	if err := t.Flush(); err != nil {
 		return err

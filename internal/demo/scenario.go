@@ -41,10 +41,12 @@ type Result struct {
 	Plain  *Count `json:"plain"`
 	Ledger Ledger `json:"ledger"`
 	// Others are further operations of the scenario.
-	Others  []Ledger `json:"others,omitempty"`
-	OK      bool     `json:"ok"`
-	Problem string   `json:"problem,omitempty"`
-	Seconds float64  `json:"seconds"`
+	Others []Ledger `json:"others,omitempty"`
+	// Meanwhile is what a caller was told while the outcome was unknown.
+	Meanwhile string  `json:"meanwhile,omitempty"`
+	OK        bool    `json:"ok"`
+	Problem   string  `json:"problem,omitempty"`
+	Seconds   float64 `json:"seconds"`
 
 	// Log holds the events of the first operation.
 	Log []events.Record `json:"-"`
@@ -136,6 +138,9 @@ func (s Scenario) playLedger(ctx context.Context, e *env, r *Result) error {
 	if err != nil {
 		return err
 	}
+	if e.restarted == nil {
+		r.Meanwhile = meanwhile(ctx, l, ids[0])
+	}
 	var ends []Ledger
 	for i, id := range ids {
 		if e.restarted != nil {
@@ -163,6 +168,19 @@ func (s Scenario) playLedger(ctx context.Context, e *env, r *Result) error {
 	}
 	r.Ledger, r.Others = ends[0], ends[1:]
 	return r.compare(ctx, e, objects)
+}
+
+// meanwhile asks until the outcome is unknown or final and returns what is said
+// of an unknown one.
+func meanwhile(ctx context.Context, l *ledger, id string) (say string) {
+	_ = poll(ctx, func() (bool, error) {
+		a, err := l.Get(ctx, api.GetRequest{OperationID: id})
+		if err == nil && a.Status == operation.StatusUnknown {
+			say = a.Say
+		}
+		return say != "" || a.Status.Final(), err
+	})
+	return say
 }
 
 func ending(a api.Answer, log []events.Record) Ledger {
