@@ -113,7 +113,13 @@ func (p *process) kill() {
 	<-p.done
 }
 
-func (p *process) freeze() error { return p.cmd.Process.Signal(syscall.SIGSTOP) }
+// freeze stops a process where it is and returns when every thread stands still.
+func (p *process) freeze(ctx context.Context) error {
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return fmt.Errorf("demo: freeze: %w", err)
+	}
+	return poll(ctx, func() (bool, error) { return frozen(p.cmd.Process.Pid) })
+}
 
 // stop asks a process to end and kills it if it does not.
 func (p *process) stop(patience time.Duration) error {

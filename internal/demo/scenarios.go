@@ -234,7 +234,7 @@ func ledgerKilled(ctx context.Context, e *env, l *ledger) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := x.freeze(); err != nil {
+	if err := x.freeze(ctx); err != nil {
 		return nil, err
 	}
 	if _, err := e.sim.Release(ctx, held[0].Request); err != nil {
