@@ -111,7 +111,7 @@ func workers() []Scenario {
 		{
 			Name: "killed-before-record", Title: "kill -9 after the answer arrived and before it is recorded",
 			class: k4(), rules: []simulator.Rule{once(simulator.Hold)}, settings: map[string]any{"index_lag": "1s"},
-			vars: quick(append(lagging("2s"), "total", "10s")...), roles: []string{"api", "projector", "reconciler"},
+			vars: quick(append(lagging("2s"), "total", "5s")...), roles: []string{"api", "projector", "reconciler"},
 			plain: plainKilled, ledger: ledgerKilled,
 			want: want{plain: 2, objects: 1, status: operation.StatusConfirmed, attempts: 1, also: wasUnknown},
 		},
@@ -223,7 +223,7 @@ func plainKilled(ctx context.Context, e *env) error {
 // ledgerKilled freezes the executor once the provider has committed, lets the
 // answer arrive at the frozen process, and kills it.
 func ledgerKilled(ctx context.Context, e *env, l *ledger) ([]string, error) {
-	x, err := e.executor(ctx, l, "executor-a", quick(append(lagging("2s"), "total", "10s")...))
+	x, err := e.executor(ctx, l, "executor-a", quick(append(lagging("2s"), "total", "5s")...))
 	if err != nil {
 		return nil, err
 	}
@@ -244,7 +244,7 @@ func ledgerKilled(ctx context.Context, e *env, l *ledger) ([]string, error) {
 		return nil, err
 	}
 	x.kill()
-	_, err = e.executor(ctx, l, "executor-a", quick(append(lagging("2s"), "total", "10s")...))
+	_, err = e.executor(ctx, l, "executor-a", quick(append(lagging("2s"), "total", "5s")...))
 	return []string{"op-1"}, err
 }
 
