@@ -485,7 +485,7 @@ func (s *Service) Wait(ctx context.Context, tenant string, raw []byte) (api.Answ
 	ctx, stop := context.WithTimeout(ctx, timeout)
 	defer stop()
 	// Between the first read and the subscription there may have been news.
-	if again, p := s.find(ctx, tenant, req.GetRequest); p == nil && again.Version > state.Version {
+	if again, err := s.cfg.States.Truth(ctx, tenant, state.OperationID); err == nil && again.Version > state.Version {
 		state = again
 	}
 	for !state.Status.Final() && state.Review == nil {

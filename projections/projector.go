@@ -144,7 +144,7 @@ func (p *Projector) session(ctx context.Context) error {
 		}
 	}()
 	err := p.follow(ctx, records, ended)
-	if ctx.Err() != nil {
+	if ctx.Err() != nil && !errors.Is(err, errLost) {
 		return p.stop(ctx)
 	}
 	return err
@@ -265,6 +265,17 @@ func (p *Projector) remake(ctx context.Context, created time.Time, seq uint64) (
 
 // watch looks whether the bucket is still there, and writes a checkpoint.
 func (p *Projector) watch(ctx context.Context) error {
+	if err := p.same(ctx); err != nil {
+		return err
+	}
+	if p.mark.Seq == p.saved.Seq {
+		return nil
+	}
+	return p.save(ctx, false)
+}
+
+// same reports errLost if the bucket is gone, or not the one that was written to.
+func (p *Projector) same(ctx context.Context) error {
 	info, err := p.b.info(ctx)
 	switch {
 	case errors.Is(err, errGone):
@@ -274,10 +285,7 @@ func (p *Projector) watch(ctx context.Context) error {
 	case !info.Created.Equal(p.created), info.State.LastSeq < p.lastRev:
 		return errLost
 	}
-	if p.mark.Seq == p.saved.Seq {
-		return nil
-	}
-	return p.save(ctx, false)
+	return nil
 }
 
 // save writes the checkpoint.
@@ -302,6 +310,9 @@ func (p *Projector) save(ctx context.Context, clean bool) error {
 func (p *Projector) stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
 	defer cancel()
+	if err := p.same(ctx); err != nil {
+		return err // the checkpoint would vouch for another bucket
+	}
 	return p.save(ctx, true)
 }
 

@@ -455,7 +455,9 @@ func TestRebuildEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// The journal itself is deleted and another one set up under the same name.
+// The journal itself is lost. Set-up makes no new one beside the projection of the
+// old: that would be another ledger, and send again what was sent. One that a
+// person puts in its place is followed.
 func TestProjectionFollowsAReplacedJournal(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, natstest.Server(t))
@@ -465,10 +467,18 @@ func TestProjectionFollowsAReplacedJournal(t *testing.T) {
 		l.append(fmt.Sprintf("old-%d", i), intent("old"))
 	}
 	l.caughtUp(p)
+	old, err := l.js.Stream(t.Context(), l.j.Names().Events)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := l.js.DeleteStream(t.Context(), l.j.Names().Events); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := natsjournal.Setup(t.Context(), l.js, natsjournal.Topology{}); err != nil {
+	_, err = natsjournal.Setup(t.Context(), l.js, natsjournal.Topology{})
+	if weak, ok := errors.AsType[*natsjournal.WeakError](err); !ok || !weak.Damaged() {
+		t.Fatalf("set-up beside an orphaned projection: got %v, want it refused as damage", err)
+	}
+	if _, err := l.js.CreateStream(t.Context(), old.CachedInfo().Config); err != nil {
 		t.Fatal(err)
 	}
 	l.open(natsjournal.Topology{})

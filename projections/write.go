@@ -135,17 +135,33 @@ func (w *writer) flush(ctx context.Context) error {
 	return nil
 }
 
+// An operation that can't be read from a log that can is tried so often, with
+// such a pause, before it is left without its entry.
+const (
+	foldTries = 8
+	foldPause = 250 * time.Millisecond
+)
+
 // fold folds a slot anew from the log. ok is false where that ended it.
 func (w *writer) fold(ctx context.Context, s *slot) (ok bool, err error) {
-	state, err := w.b.truth(ctx, s.tenant, s.operationID)
-	if err == nil {
-		s.state, s.refold = state, false
-		return true, nil
-	}
-	// One operation that can't be read must not stop the others (I14); a log
-	// that can't be read must.
-	if _, _, _, _, extentErr := w.b.Log.Extent(ctx); extentErr != nil {
-		return false, err
+	for tries := 1; ; tries++ {
+		state, loadErr := w.b.truth(ctx, s.tenant, s.operationID)
+		if loadErr == nil {
+			s.state, s.refold = state, false
+			return true, nil
+		}
+		// One operation that can't be read must not stop the others (I14); a
+		// log that can't be read must. A moment's trouble is neither: an entry
+		// that is left out stays wrong until the operation goes on.
+		if _, _, _, _, extentErr := w.b.Log.Extent(ctx); extentErr != nil {
+			return false, loadErr
+		}
+		if err = loadErr; tries == foldTries {
+			break
+		}
+		if err := pause(ctx, foldPause); err != nil {
+			return false, err
+		}
 	}
 	w.complain(ctx, s, "operation can't be folded from the log", err)
 	s.result = left

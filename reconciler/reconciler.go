@@ -105,6 +105,9 @@ func New(cfg Config) (*Reconciler, error) {
 	return &Reconciler{cfg: cfg}, nil
 }
 
+// recordTimeout bounds the recording of one look; after it the look is made anew.
+const recordTimeout = time.Minute
+
 // maxDecisions bounds how many decisions without a look follow each other for
 // one operation before it is put back into the queue.
 const maxDecisions = 8
@@ -216,6 +219,8 @@ func (r *Reconciler) look(ctx context.Context, s operation.State, c operation.Co
 		return dispatch.Again{At: r.cfg.Now()}
 	}
 	l.Source, l.AskedVersion = events.SourceLookup, s.Version
+	ctx, cancel = context.WithTimeout(ctx, recordTimeout)
+	defer cancel()
 	for range maxDecisions {
 		payloads := operation.Looked(s, c, l, r.params(c))
 		if len(payloads) == 0 {

@@ -56,6 +56,8 @@ type Config struct {
 	Planner Planner
 	// Planners is how many operations are planned at once; zero means 8.
 	Planners int
+	// PlanTimeout bounds one planning; zero means 30 s.
+	PlanTimeout time.Duration
 	// Retry is the pause after a planning error; zero means 1 s. It doubles
 	// with each error in a row of one operation, up to 1 min.
 	Retry time.Duration
@@ -114,6 +116,9 @@ func New(cfg Config) (*Dispatcher, error) {
 	}
 	if cfg.Planners <= 0 {
 		cfg.Planners = 8
+	}
+	if cfg.PlanTimeout <= 0 {
+		cfg.PlanTimeout = 30 * time.Second
 	}
 	if cfg.Retry <= 0 {
 		cfg.Retry = time.Second
@@ -241,7 +246,9 @@ func (d *Dispatcher) begin(ctx context.Context, it *item) {
 	d.busy++
 	d.active++
 	go func() {
-		plan, err := d.cfg.Planner.Plan(ctx, it.key, least)
+		planning, cancel := context.WithTimeout(ctx, d.cfg.PlanTimeout)
+		plan, err := d.cfg.Planner.Plan(planning, it.key, least)
+		cancel()
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.busy--

@@ -96,7 +96,7 @@ func (a *appending) run(ctx context.Context) (events.Record, error) {
 	if err := ctx.Err(); err != nil {
 		return events.Record{}, err
 	}
-	pause := firstPause
+	pause, behind := firstPause, 0
 	for doubtful := false; ; doubtful = true {
 		ack := a.j.publish(ctx, a.msg)
 		a.last = ack.err
@@ -115,6 +115,13 @@ func (a *appending) run(ctx context.Context) (events.Record, error) {
 		}
 		if err != nil {
 			a.last = err
+		}
+		// A subject that never reached the expected sequence will not take the
+		// event: the decision was made on a state that this log does not have.
+		if last, ok := ack.lastSequence(); err == nil && ok && last < a.expected {
+			if behind++; behind == maxBehind {
+				return events.Record{}, fmt.Errorf("%w: the subject ends with %d", ErrConflict, last)
+			}
 		}
 		if ack.definite() {
 			return events.Record{}, fmt.Errorf("%w: %w", ErrNoVerdict, ack.refusal())
@@ -186,6 +193,24 @@ func (j *Journal) publish(ctx context.Context, msg *nats.Msg) pubAck {
 		ack.err = fmt.Errorf("duplicate of %d", ack.Seq)
 	}
 	return ack
+}
+
+// maxBehind is how often the stream must say that a subject ends before the
+// expected sequence until that is believed.
+const maxBehind = 3
+
+// lastSequence is the last sequence of the subject, where the server refused the
+// expected one and said which it has.
+func (a pubAck) lastSequence() (uint64, bool) {
+	if a.Error == nil || a.Error.ErrorCode != codeWrongSequence {
+		return 0, false
+	}
+	_, number, ok := strings.Cut(a.Error.Description, "wrong last sequence: ")
+	if !ok {
+		return 0, false
+	}
+	last, err := strconv.ParseUint(strings.TrimSpace(number), 10, 64)
+	return last, err == nil
 }
 
 func (a pubAck) plain(stream string, expected uint64) bool {

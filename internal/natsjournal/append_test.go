@@ -427,3 +427,16 @@ func startServer(t *testing.T, opts *server.Options) *server.Server {
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 	return s
 }
+
+// A decision made on a state that the log does not have is a conflict, not a wait
+// without end: the subject will never reach the expected sequence by itself.
+func TestAppendBehindASequenceThatNeverWasIsAConflict(t *testing.T) {
+	t.Parallel()
+	j := journal(t)
+	r := appendNext(t, j, "op")
+	e, _ := after("op", []events.Record{r})
+	_, err := j.Append(t.Context(), e, r.Seq+100)
+	if !errors.Is(err, ErrConflict) {
+		t.Errorf("got %v, want a conflict", err)
+	}
+}

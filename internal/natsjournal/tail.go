@@ -41,6 +41,8 @@ type tail struct {
 	from    uint64
 	since   time.Time
 	created time.Time
+	// reached: from was reached by reading, not just asked for.
+	reached bool
 
 	each     func(jetstream.Msg, *jetstream.MsgMetadata) error
 	caughtUp func() error
@@ -105,6 +107,9 @@ func (t *tail) session(ctx context.Context) error {
 	}
 	if !created.Equal(t.created) {
 		return ErrReplaced
+	}
+	if t.reached && s.CachedInfo().State.LastSeq+1 < t.from {
+		return ErrReplaced // it went back behind what was read already
 	}
 	c, err := s.CreateConsumer(call, t.config())
 	if err != nil {
@@ -174,7 +179,7 @@ func (t *tail) fetch(ctx context.Context, c jetstream.Consumer, consumed *uint64
 		if err := t.each(msg, meta); err != nil {
 			return n, stopped{err}
 		}
-		t.from = meta.Sequence.Stream + 1
+		t.from, t.reached = meta.Sequence.Stream+1, true
 		if meta.NumPending == 0 {
 			if err := t.caughtUp(); err != nil {
 				return n, stopped{err}

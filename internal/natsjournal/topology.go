@@ -215,6 +215,9 @@ func setUp(ctx context.Context, js jetstream.JetStream, t Topology, create bool)
 	if err := t.check(); err != nil {
 		return report, err
 	}
+	if err := orphaned(ctx, js, t); err != nil {
+		return report, err
+	}
 	for _, want := range t.streams() {
 		info, err := streamInfo(ctx, js, want.Name)
 		if errors.Is(err, ErrNotFound) {
@@ -235,6 +238,27 @@ func setUp(ctx context.Context, js jetstream.JetStream, t Topology, create bool)
 		}
 	}
 	return report, nil
+}
+
+// orphaned refuses to make a new journal beside a projection that holds
+// operations: the log was lost, and a new one would have a new ledger id, so that
+// every repeat of a known intent would be sent again under another key.
+func orphaned(ctx context.Context, js jetstream.JetStream, t Topology) error {
+	if _, err := streamInfo(ctx, js, t.Names().Events); !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	bucket := BucketStream(t.Names().Operations)
+	info, err := streamInfo(ctx, js, bucket)
+	if errors.Is(err, ErrNotFound) || (err == nil && info.State.Msgs == 0) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return &WeakError{Problems: []Problem{{
+		Stream: t.Names().Events, Setting: "messages", Is: "no stream", Want: "the journal of the operations in " + bucket, Damage: true,
+		Do: "restore the journal from its backup; only if the ledger is to forget everything, delete the stream " + bucket + " too",
+	}}}
 }
 
 func createStream(ctx context.Context, js jetstream.JetStream, t Topology, want jetstream.StreamConfig) (*jetstream.StreamInfo, error) {

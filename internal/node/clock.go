@@ -17,8 +17,10 @@ type clock struct {
 	// the last measurement; asleep asks for a new one.
 	drift  atomic.Int64
 	asleep chan struct{}
-	source serverTime
-	log    *slog.Logger
+	// measured: there is an offset to keep if the next measurement is a bad one.
+	measured atomic.Bool
+	source   serverTime
+	log      *slog.Logger
 }
 
 // serverTime asks the log's server for its time.
@@ -29,6 +31,8 @@ type serverTime interface {
 const (
 	clockEvery   = time.Minute
 	clockTimeout = 5 * time.Second
+	// clockTries is how often a slow answer is asked for again.
+	clockTries = 4
 	// clockJump is the change of the offset that is worth a warning.
 	clockJump = 200 * time.Millisecond
 )
@@ -63,13 +67,26 @@ func (c *clock) sync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
 	drift := c.apart()
-	began := time.Since(c.base)
-	there, err := c.source.Time(ctx)
-	if err != nil {
-		return err
+	var offset, trip time.Duration
+	for n := range clockTries {
+		began := time.Since(c.base)
+		there, err := c.source.Time(ctx)
+		if err != nil {
+			return err
+		}
+		took := time.Since(c.base) - began
+		if n == 0 || took < trip {
+			trip = took
+			offset = there.Round(0).Sub(c.base.Round(0).Add(began + took/2))
+		}
+		if trip < clockJump {
+			break
+		}
 	}
-	middle := (began + time.Since(c.base)) / 2
-	offset := there.Round(0).Sub(c.base.Round(0).Add(middle))
+	if trip > 2*clockJump && c.measured.Load() {
+		return fmt.Errorf("node: the answer took %s, too long to tell the time by it", trip)
+	}
+	c.measured.Store(true)
 	c.drift.Store(int64(drift))
 	if old := time.Duration(c.offset.Swap(int64(offset))); (offset - old).Abs() > clockJump {
 		c.log.LogAttrs(ctx, slog.LevelWarn, "the log's clock differs from this machine's",

@@ -3,17 +3,28 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/opledger/opledger/events"
 	"github.com/opledger/opledger/internal/natsjournal"
 )
 
 type infos struct {
 	info natsjournal.Info
 	err  error
+	// other: the messages are not those that were there.
+	other bool
+}
+
+func (i *infos) Read(_ context.Context, seq uint64) (events.Record, error) {
+	if i.other {
+		return events.Record{Seq: seq, Body: []byte("another")}, i.err
+	}
+	return events.Record{Seq: seq, Body: fmt.Append(nil, seq)}, i.err
 }
 
 func (i *infos) Info(context.Context) (natsjournal.Info, error) { return i.info, i.err }
@@ -28,6 +39,7 @@ func TestGuardSeesDamageThatTheServerHides(t *testing.T) {
 		"now ends":     func(i *infos) { i.info.Last, i.info.Messages = 73, 73 },
 		"begins with":  func(i *infos) { i.info.First = 12 },
 		"missing":      func(i *infos) { i.info.Deleted = 3 },
+		"not the one":  func(i *infos) { i.other = true },
 		"":             func(i *infos) { i.err = errors.New("timeout") },
 	} {
 		src := &infos{info: whole}
@@ -47,6 +59,7 @@ func TestGuardSeesDamageThatTheServerHides(t *testing.T) {
 		if got := g.Alarm(); (want == "") != (got == "") || !strings.Contains(got, want) {
 			t.Errorf("want %q, got alarm %q", want, got)
 		}
+		src.other = false
 		src.info, src.err = natsjournal.Info{Created: created, First: 1, Last: 121, Messages: 121}, nil
 		g.check(t.Context())
 		if want != "" && g.Alarm() == "" {

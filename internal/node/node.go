@@ -78,8 +78,10 @@ type Node struct {
 	executors *dispatch.Dispatcher
 	looks     *dispatch.Dispatcher
 
-	// failed gets the first error of a part that must not end.
-	failed chan error
+	// stopping is closed when the node stops; failed gets the first error of a part that must not end.
+	stopping chan struct{}
+	once     sync.Once
+	failed   chan error
 	// first ends before work, and work before last: what takes work in, what
 	// works, and what the work needs.
 	first, work, last *stage
@@ -112,7 +114,8 @@ func Start(ctx context.Context, opts Options) (*Node, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	n := &Node{
-		opts: opts, cfg: opts.Config, log: opts.Logger, failed: make(chan error, 1), recent: newRecent(),
+		opts: opts, cfg: opts.Config, log: opts.Logger, failed: make(chan error, 1),
+		stopping: make(chan struct{}), recent: newRecent(),
 		metrics: metrics.New(opts.Version),
 	}
 	n.first, n.work, n.last = newStage(ctx), newStage(ctx), newStage(ctx)
@@ -131,15 +134,15 @@ func (n *Node) start(ctx context.Context) error {
 	if err := n.parts(ctx); err != nil {
 		return err
 	}
-	if n.plays(RoleProjector) {
-		n.run(n.last, "projector", n.projector.Run)
-	}
 	n.run(n.last, "clock", n.clock.run)
 	n.run(n.last, "guard", n.guard.run)
 	if err := n.roles(ctx); err != nil {
 		return err
 	}
 	n.index.Listen(n.opened)
+	if n.plays(RoleProjector) {
+		n.run(n.last, "projector", n.projector.Run)
+	}
 	n.run(n.last, "index", n.index.Run)
 	if err := n.serveHTTP(ctx); err != nil {
 		return err
@@ -162,6 +165,13 @@ func (n *Node) open(ctx context.Context) error {
 	if n.conn, err = connect(n.cfg, n.server, "opledger "+n.worker, n.log); err != nil {
 		return err
 	}
+	n.conn.SetClosedHandler(func(nc *nats.Conn) {
+		select {
+		case <-n.stopping:
+		case n.failed <- fmt.Errorf("node: the connection to NATS was closed: %w", cmp.Or(nc.LastError(), errors.New("no reason given"))):
+		default:
+		}
+	})
 	js, err := jetstream.New(n.conn)
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
@@ -493,23 +503,27 @@ func (n *Node) run(st *stage, name string, fn func(context.Context) error) {
 	})
 }
 
-const readyTimeout = time.Minute
+// stillEvery is how often a start that takes long says why.
+const stillEvery = 10 * time.Second
 
 // untilReady waits until the index has its first picture and the projection has
-// caught up with what was in the log at the start.
+// caught up with what was in the log at the start. That may take as long as
+// making the projection anew takes, so only ctx bounds it.
 func (n *Node) untilReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
+	still := time.NewTicker(stillEvery)
+	defer still.Stop()
 	for {
-		if err := n.Ready(ctx); err == nil {
+		err := n.Ready(ctx)
+		if err == nil {
 			return nil
-		} else if ctx.Err() != nil {
-			return fmt.Errorf("node: not ready after %s: %w", readyTimeout, err)
 		}
 		select {
 		case err := <-n.failed:
 			return err
 		case <-ctx.Done():
+			return fmt.Errorf("node: not ready: %w", err)
+		case <-still.C:
+			n.log.LogAttrs(ctx, slog.LevelInfo, "not ready yet", slog.Any("reason", err))
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
@@ -557,6 +571,7 @@ func (n *Node) Wait(ctx context.Context) error {
 
 // Stop stops the node; see the package's comment for the order.
 func (n *Node) Stop() error {
+	n.once.Do(func() { close(n.stopping) })
 	var errs []error
 	if n.api != nil {
 		errs = append(errs, n.api.Stop())

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -68,31 +69,48 @@ const maxRecent = 4096
 // recent remembers the versions that this process wrote last, so that whoever
 // asks after a write does not get the answer from before it.
 type recent struct {
-	mu       sync.Mutex
-	versions map[[2]string]uint64
-	order    [][2]string
+	mu      sync.Mutex
+	entries map[[2]string]*list.Element
+	order   *list.List // of *written, the longest untouched first
 }
 
-func newRecent() *recent { return &recent{versions: make(map[[2]string]uint64)} }
+type written struct {
+	key     [2]string
+	version uint64
+}
+
+func newRecent() *recent {
+	return &recent{entries: make(map[[2]string]*list.Element), order: list.New()}
+}
 
 func (r *recent) wrote(s operation.State) {
 	k := [2]string{s.Tenant, s.OperationID}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, known := r.versions[k]; !known {
-		r.order = append(r.order, k)
-		if len(r.order) > maxRecent {
-			delete(r.versions, r.order[0])
-			r.order = r.order[1:]
+	e, known := r.entries[k]
+	if !known {
+		e = r.order.PushBack(&written{key: k})
+		r.entries[k] = e
+		if r.order.Len() > maxRecent {
+			oldest, _ := r.order.Remove(r.order.Front()).(*written)
+			delete(r.entries, oldest.key)
 		}
 	}
-	r.versions[k] = max(r.versions[k], s.Version)
+	r.order.MoveToBack(e)
+	if w, ok := e.Value.(*written); ok {
+		w.version = max(w.version, s.Version)
+	}
 }
 
 func (r *recent) version(tenant, op string) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.versions[[2]string{tenant, op}]
+	if e, known := r.entries[[2]string{tenant, op}]; known {
+		if w, ok := e.Value.(*written); ok {
+			return w.version
+		}
+	}
+	return 0
 }
 
 // Subscribe implements intake.States.
@@ -119,7 +137,10 @@ type catalogue struct {
 	// accounts are those of each contract in force, by its digest.
 	accounts  map[string]map[string]config.Account
 	providers map[string]bool
-	kept      map[string]bool
+
+	mu     sync.Mutex
+	bodies map[string][]byte
+	looked map[string]time.Time
 }
 
 // Offer implements intake.Catalogue.
@@ -161,23 +182,37 @@ func (c *catalogue) Bind(ctx context.Context, ref events.ContractRef, provider, 
 	return bound, err
 }
 
-// Keep implements intake.Catalogue: every file in force was stored at the
-// start, before the first intent that could name it.
-func (c *catalogue) Keep(_ context.Context, digest string) error {
-	if !c.kept[digest] {
-		return fmt.Errorf("node: contract %s is not stored", digest)
+// keptFor is how long a look at the contracts bucket is believed.
+const keptFor = 5 * time.Second
+
+// Keep implements intake.Catalogue. Every file in force is stored at the start,
+// before the first intent that could name it; a bucket that was lost since is
+// filled again.
+func (c *catalogue) Keep(ctx context.Context, digest string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	body, known := c.bodies[digest]
+	if !known {
+		return fmt.Errorf("node: contract %s is not in force", digest)
 	}
+	if time.Since(c.looked[digest]) < keptFor {
+		return nil
+	}
+	if err := c.contracts.Put(ctx, digest, body); err != nil {
+		return fmt.Errorf("node: store contract %s: %w", digest, err)
+	}
+	c.looked[digest] = time.Now()
 	return nil
 }
 
 // keep stores the revisions in force.
 func (c *catalogue) keep(ctx context.Context, files []providers.Configured) error {
-	c.kept = make(map[string]bool)
+	c.bodies, c.looked = make(map[string][]byte), make(map[string]time.Time)
 	for _, f := range files {
-		if err := c.contracts.Put(ctx, f.File.Digest(), f.File.Bytes()); err != nil {
-			return fmt.Errorf("node: store contract %s: %w", f.File.Name, err)
+		c.bodies[f.File.Digest()] = f.File.Bytes()
+		if err := c.Keep(ctx, f.File.Digest()); err != nil {
+			return err
 		}
-		c.kept[f.File.Digest()] = true
 	}
 	return nil
 }

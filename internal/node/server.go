@@ -236,6 +236,8 @@ func secret(ref string) (string, error) {
 func connect(cfg *config.Config, e *embedded, name string, log *slog.Logger) (*nats.Conn, error) {
 	opts := []nats.Option{
 		nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(200 * time.Millisecond),
+		// A server that restarts may not know its users yet.
+		nats.IgnoreAuthErrorAbort(),
 		nats.ReconnectBufSize(-1), nats.RetryOnFailedConnect(false), nats.Timeout(5 * time.Second),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
