@@ -40,7 +40,7 @@ func testMain(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	binary = filepath.Join(dir, "opledger")
-	build := exec.Command("go", "build", "-o", binary, "github.com/opledger/opledger/cmd/opledger")
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", binary, "github.com/opledger/opledger/cmd/opledger")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build: %v\n%s", err, out)
 		return 1
@@ -394,7 +394,7 @@ func TestGracefulStopRecordsWhatIsNotKnown(t *testing.T) {
 func TestLedgerRunsOnASeparateServer(t *testing.T) {
 	e := world(t, k4(), nil, once(simulator.LoseResponse))
 	server := filepath.Join(e.dir, "nats-server")
-	if out, err := exec.Command("go", "build", "-o", server, "github.com/nats-io/nats-server/v2").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", server, "github.com/nats-io/nats-server/v2").CombinedOutput(); err != nil {
 		t.Fatalf("build nats-server: %v\n%s", err, out)
 	}
 	e.userPw, e.ledgerPw = "op-"+e.userPw, "le-"+e.ledgerPw
