@@ -216,7 +216,7 @@ func (x *Executor) Plan(ctx context.Context, k dispatch.Key, min uint64) (dispat
 	if err != nil {
 		return dispatch.Plan{}, fmt.Errorf("executor: adapter of %s: %w", k.Operation, err)
 	}
-	step := operation.Next(s, c, x.params(c))
+	step := operation.Next(s, c, x.params(c, x.moment()))
 	switch step.Do {
 	case operation.DoAttempt:
 	case operation.DoWait:
@@ -252,41 +252,6 @@ func (x *Executor) Plan(ctx context.Context, k dispatch.Key, min uint64) (dispat
 // once (zero: no bound), and the least time between two.
 type Limited interface {
 	Limit(action string) (concurrency int, spacing time.Duration)
-}
-
-func (x *Executor) params(c operation.Contract) operation.Params {
-	return operation.Params{
-		Now: x.cfg.Now(), Random: x.cfg.Random(), NewID: events.NewID(),
-		ClockError: x.cfg.ClockError, Lease: x.lease(c),
-	}
-}
-
-func (x *Executor) lease(c operation.Contract) time.Duration { return c.Total + x.cfg.LeaseGrace }
-
-// flight is one attempt from decision to outcome.
-type flight struct {
-	s    operation.State
-	c    operation.Contract
-	a    providers.Adapter
-	step operation.Step
-	// attempt is minted when the attempt is claimed.
-	attempt string
-	began   time.Time // monotonic, before the append of AttemptStarted
-}
-
-func (f flight) call() providers.Call {
-	return providers.Call{
-		Tenant: f.s.Tenant, Operation: f.s.OperationID, Intent: f.s.Intent,
-		FirstSend: f.s.FirstSend, AttemptID: f.attempt,
-		// A repeat asks anew whose account it is; a first send may use what
-		// is known of the credential.
-		Fresh: f.s.Started > 0,
-	}
-}
-
-func (f flight) settled(attemptID string) bool {
-	a, known := f.s.AttemptByID(attemptID)
-	return known && a.State != operation.AttemptOpen
 }
 
 func (x *Executor) run(ctx context.Context, lane string, f flight) dispatch.Again {
@@ -352,128 +317,66 @@ func (x *Executor) block(ctx context.Context, lane string, i events.IntentRecord
 	return b.until
 }
 
-// attempt takes one operation from the decision to a recorded outcome. An error
-// means that nothing was sent.
+// attempt takes one operation from the decision to a recorded outcome, step by
+// step. An error means that nothing was sent.
 func (x *Executor) attempt(ctx context.Context, f flight) (time.Time, error) {
-	req, err := f.a.Prepare(f.call())
-	if err != nil {
-		_, err = x.cfg.Recorder.Append(ctx, f.s, x.cfg.Worker, events.ReviewOpened{
-			Reason: events.ReviewCannotRender, Text: err.Error(),
-			Next: events.Next{Action: events.NextDecision},
-		})
+	f, ready, err := x.check(ctx, f)
+	if err != nil || !ready {
 		return time.Time{}, err
 	}
-	probed, err := f.a.Probe(ctx, f.call())
-	if err != nil {
-		return time.Time{}, &blockedError{BlockedProbe, err}
-	}
-	if instead := operation.Dispatch(f.s, probed, req.Digest); len(instead) > 0 {
-		_, err = x.cfg.Recorder.Append(ctx, f.s, x.cfg.Worker, instead...)
-		return time.Time{}, err
-	}
-	if x.cfg.Alarm != nil {
-		if text := x.cfg.Alarm(); text != "" {
-			return time.Time{}, &blockedError{BlockedAlarm, errors.New(text)}
-		}
-	}
-	// The probe took its time: approval, deadline and permit are judged again
-	// at the moment of dispatch.
-	if f.step = operation.Next(f.s, f.c, x.params(f.c)); f.step.Do != operation.DoAttempt || dispatch.Stopping(ctx) {
+	if dispatch.Stopping(ctx) {
 		return x.cfg.Now(), nil
 	}
-	f.attempt = events.NewID()
-	lease := x.lease(f.c)
-	revision, held, err := x.cfg.Claims.Take(ctx, Claim{
-		Tenant: f.s.Tenant, Operation: f.s.OperationID, AttemptID: f.attempt, Worker: x.cfg.Worker,
-		Until: x.cfg.Now().Add(lease), Settled: f.settled,
-	})
-	if err != nil {
-		return time.Time{}, &blockedError{BlockedClaim, err}
+	f, again, err := x.claim(ctx, f, x.moment())
+	if err != nil || f.attempt == "" {
+		return again, err
 	}
-	if !held.IsZero() {
-		if x.cfg.Observe.ClaimConflict != nil {
-			x.cfg.Observe.ClaimConflict()
-		}
-		return held.Add(x.cfg.ClockError), nil
-	}
-	defer x.release(ctx, f, revision)
+	defer x.release(ctx, f)
 	f.began = time.Now()
-	started, err := x.start(ctx, f, revision, req.Digest, probed)
+	started, err := x.start(ctx, f)
 	if errors.Is(err, events.ErrConflict) {
 		return time.Time{}, err
 	}
 	if err != nil {
+		x.takeBack(ctx, f)
 		return time.Time{}, &blockedError{BlockedLog, err}
 	}
-	f.s = started
-	if reason := x.tooLate(ctx, f); reason != "" {
-		x.record(ctx, f, operation.Outcome{Word: operation.OutcomeNotSent, Reason: reason})
-		return time.Time{}, nil
-	}
-	x.send(ctx, f, req)
-	return time.Time{}, nil
-}
-
-// start journals AttemptStarted. If nobody knows whether it is stored, nothing
-// is sent, and an attempt that turns out to be stored is recorded as not sent.
-func (x *Executor) start(ctx context.Context, f flight, revision uint64, digest, probed string) (operation.State, error) {
-	appendCtx, cancel := context.WithTimeout(ctx, x.lease(f.c))
-	defer cancel()
-	s, err := x.cfg.Recorder.Append(appendCtx, f.s, x.cfg.Worker, events.AttemptStarted{
-		AttemptID: f.attempt, Number: f.s.Started + 1, Worker: x.cfg.Worker, ClaimRevision: revision,
-		LeaseMS: x.lease(f.c).Milliseconds(), RequestDigest: digest, AccountProbed: probed,
-		PermitID: f.step.PermitID,
-	})
-	if err == nil || errors.Is(err, events.ErrConflict) {
-		return s, err
-	}
-	late, stop := x.lastWords(ctx)
-	defer stop()
-	if truth, readErr := x.cfg.States.Truth(late, f.s.Tenant, f.s.OperationID); readErr == nil {
-		if _, stored := truth.AttemptByID(f.attempt); stored {
-			f.s = truth
-			x.record(ctx, f, operation.Outcome{Word: operation.OutcomeNotSent, Reason: "the log did not answer in time"})
-		}
-	}
-	return operation.State{}, err
-}
-
-// tooLate reads the log's stamp of AttemptStarted back and says why the request
-// may not be sent any more, or "" if it may: the key's window is judged by the
-// log's clock, the lease by the monotonic one (I5).
-func (x *Executor) tooLate(ctx context.Context, f flight) string {
-	// Contract time is the log's: its own stamp of this attempt decides.
-	rec, err := x.cfg.Stamps.Read(ctx, f.s.LastSeq)
-	if err != nil {
-		return "the log's time stamp could not be read"
-	}
-	if !operation.KeyWindow(f.step.ValidUntil, rec.Stamp, x.lease(f.c)) {
-		return "the permit's window closed while the attempt was being recorded"
-	}
-	if !operation.ApprovedAt(f.s, rec.Stamp) {
-		return "the approval ran out while the attempt was being recorded"
-	}
+	f = started
 	// The monotonic clock stands still while the machine sleeps, the wall clock
 	// can be set back: the later one counts.
 	spent := max(time.Since(f.began), time.Now().Round(0).Sub(f.began.Round(0)))
-	if ctx.Err() != nil {
-		return "the worker is stopping"
+	if reason := x.tooLate(ctx, f, spent); reason != "" {
+		x.record(ctx, f, operation.Outcome{Word: operation.OutcomeNotSent, Reason: reason})
+		return time.Time{}, nil
 	}
-	if x.lease(f.c)-spent < f.c.Total {
-		return "the lease has less time left than the request may take"
+	x.send(ctx, f)
+	return time.Time{}, nil
+}
+
+// takeBack records an attempt whose start got no verdict as not sent, if it
+// turns out to be stored.
+func (x *Executor) takeBack(ctx context.Context, f flight) {
+	late, stop := x.lastWords(ctx)
+	defer stop()
+	truth, err := x.cfg.States.Truth(late, f.s.Tenant, f.s.OperationID)
+	if err != nil {
+		return // the lease will end
 	}
-	return ""
+	if _, stored := truth.AttemptByID(f.attempt); stored {
+		f.s = truth
+		x.record(ctx, f, operation.Outcome{Word: operation.OutcomeNotSent, Reason: "the log did not answer in time"})
+	}
 }
 
 // send lets the adapter send, records the outcome, and waits for a late answer
 // as long as the lease runs.
-func (x *Executor) send(ctx context.Context, f flight, req *providers.Request) {
+func (x *Executor) send(ctx context.Context, f flight) {
 	// Whoever stops this process has waited for the drain time: then the
 	// request is given up, and that it may have happened is recorded.
 	hard, cancel := context.WithDeadline(ctx, f.began.Add(x.lease(f.c)))
 	defer cancel()
 	answer := make(chan operation.Outcome, 1)
-	go func() { answer <- do(hard, f.a, req) }()
+	go func() { answer <- do(hard, f.a, f.req) }()
 	soft := time.NewTimer(f.c.Total)
 	defer soft.Stop()
 	select {
@@ -535,8 +438,7 @@ func (x *Executor) record(ctx context.Context, f flight, o operation.Outcome) op
 	log := x.cfg.Logger.With(slog.String("tenant", f.s.Tenant), slog.String("operation_id", f.s.OperationID),
 		slog.String("attempt_id", f.attempt))
 	for n := 1; ; n++ {
-		payloads := operation.Answered(f.s, f.c, f.attempt, o, x.params(f.c))
-		s, err := x.cfg.Recorder.Append(late, f.s, x.cfg.Worker, payloads...)
+		s, err := x.answer(late, f, o, x.moment())
 		if err == nil {
 			log.LogAttrs(ctx, slog.LevelInfo, "outcome recorded", slog.String("outcome", string(o.Word)),
 				slog.String("status", string(s.Status)))
@@ -564,10 +466,10 @@ func (x *Executor) lastWords(ctx context.Context) (context.Context, func()) {
 	return late, func() { stop(); cancel() }
 }
 
-func (x *Executor) release(ctx context.Context, f flight, revision uint64) {
+func (x *Executor) release(ctx context.Context, f flight) {
 	late, stop := x.lastWords(ctx)
 	defer stop()
-	if err := x.cfg.Claims.Release(late, f.s.Tenant, f.s.OperationID, revision); err != nil {
+	if err := x.cfg.Claims.Release(late, f.s.Tenant, f.s.OperationID, f.revision); err != nil {
 		// The claim ends with its lease.
 		x.cfg.Logger.LogAttrs(ctx, slog.LevelDebug, "claim not released", slog.Any("err", err))
 	}
