@@ -260,7 +260,7 @@ func FuzzRender(f *testing.F) {
 	f.Fuzz(func(t *testing.T, where, text string) {
 		args, err := json.Marshal(map[string]any{"where": where, "text": text, "tag": where, "deep": map[string]any{"n": 1}})
 		if err != nil {
-			t.Skip()
+			return
 		}
 		first, err := h.Prepare(exoticCall(file, string(args)))
 		if err != nil {
