@@ -188,10 +188,7 @@ func answeredFinal(s State, a Attempt, o Outcome, p Params) []events.Payload {
 		return nil
 	}
 	e := lateEvidence(a, o, events.FindingContradiction, p)
-	if repeated(s, e) {
-		return nil
-	}
-	return append([]events.Payload{e}, afterFinal(s, []string{o.ExternalID}, "late_response")...)
+	return unlessRepeated(s, e, afterFinal(s, []string{o.ExternalID}, "late_response")...)
 }
 
 // afterFinal tells of objects that a final operation should not have.
@@ -281,9 +278,6 @@ func Looked(s State, c Contract, l Look, p Params) []events.Payload {
 	case !l.Failed && countable(s, c, l, p):
 		e.Finding = events.FindingAbsent
 	}
-	if repeated(s, e) {
-		return nil
-	}
 	empty := s.EmptyReads
 	if e.Finding == events.FindingAbsent {
 		empty++
@@ -295,7 +289,7 @@ func Looked(s State, c Contract, l Look, p Params) []events.Payload {
 		// What decides nothing moves no schedule and no backoff.
 		e.Next = events.Next{Action: s.NextAction, At: s.NextAt}
 	}
-	return []events.Payload{e}
+	return unlessRepeated(s, e)
 }
 
 func lookedPresent(s State, c Contract, e events.EvidenceRecorded, l Look, p Params) []events.Payload {
@@ -340,13 +334,10 @@ func lookedWrongAccount(s State, e events.EvidenceRecorded) []events.Payload {
 func lookedReview(s State, e events.EvidenceRecorded, reason events.ReviewReason, text string) []events.Payload {
 	wait := events.Next{Action: events.NextDecision}
 	e.Next = wait
-	if repeated(s, e) {
-		return nil
-	}
 	if s.Review != nil {
-		return []events.Payload{e}
+		return unlessRepeated(s, e)
 	}
-	return []events.Payload{e, events.ReviewOpened{Reason: reason, Text: text, Next: wait}}
+	return unlessRepeated(s, e, events.ReviewOpened{Reason: reason, Text: text, Next: wait})
 }
 
 func lookedFinal(s State, c Contract, e events.EvidenceRecorded, l Look, p Params) []events.Payload {
@@ -361,19 +352,16 @@ func lookedFinal(s State, c Contract, e events.EvidenceRecorded, l Look, p Param
 		case l.Source == events.SourceLookup:
 			e.Next = twinLook(s, c, s.Result.attempt(), s.Looks+1, p) // none found: its schedule goes on
 			return []events.Payload{e}
-		case len(l.Matches) == 0 && !repeated(s, e):
+		case len(l.Matches) == 0:
 			// What arrives after the end and names no object is kept and
 			// changes nothing.
 			e.Next = events.Next{Action: s.NextAction, At: s.NextAt}
-			return []events.Payload{e}
+			return unlessRepeated(s, e)
 		}
 		return nil
 	}
 	e.Finding, e.ExternalIDs = events.FindingContradiction, fresh
-	if repeated(s, e) {
-		return nil
-	}
-	return append([]events.Payload{e}, afterFinal(s, fresh, string(l.Source))...)
+	return unlessRepeated(s, e, afterFinal(s, fresh, string(l.Source))...)
 }
 
 // countable reports whether an empty look counts toward proven absence.
@@ -403,11 +391,13 @@ func repeated(s State, e events.EvidenceRecorded) bool {
 	})
 }
 
-func unlessRepeated(s State, e events.EvidenceRecorded) []events.Payload {
+// unlessRepeated returns evidence and what follows from it, or nothing if the
+// evidence was recorded before.
+func unlessRepeated(s State, e events.EvidenceRecorded, then ...events.Payload) []events.Payload {
 	if repeated(s, e) {
 		return nil
 	}
-	return []events.Payload{e}
+	return append([]events.Payload{e}, then...)
 }
 
 func via(source events.EvidenceSource) events.Via {

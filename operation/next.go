@@ -146,11 +146,11 @@ func Next(s State, c Contract, p Params) Step {
 		return Step{Reason: ReasonFollowUp, At: s.FollowUp}
 	}
 	if s.ToReview == events.ReviewAmbiguous {
-		return review(ReasonReviewOpen, s.ToReview, reviewText(s.ToReview), p)
+		return review(ReasonReviewOpen, s.ToReview, reviewText(s.ToReview))
 	}
 	if s.Halted != "" {
 		return review(ReasonHalted, events.ReviewContradiction,
-			"the log contradicts itself ("+s.Halted+"); nothing is sent until a person resumes", p)
+			"the log contradicts itself ("+s.Halted+"); nothing is sent until a person resumes")
 	}
 	if s.Undetermined {
 		return Step{Reason: ReasonUndetermined}
@@ -179,13 +179,13 @@ func nextPending(s State, c Contract, p Params) Step {
 	permit, end := s.operatorPermit(p.Now), c.deadline(s)
 	if s.unsendable() {
 		return review(ReasonErased, events.ReviewCannotRender,
-			"the arguments were erased, or the intent is missing; cancel or reject it", p)
+			"the arguments were erased, or the intent is missing; cancel or reject it")
 	}
 	if permit != nil {
 		end = time.Time{} // a person's permit lifts the limits once
 	} else if s.Sighted {
 		return review(ReasonNoWayLeft, events.ReviewAmbiguous,
-			"something was seen that may be our object, although no attempt is said to have been applied", p)
+			"something was seen that may be our object, although no attempt is said to have been applied")
 	} else if a, ok := s.refused(); ok {
 		return appending(ReasonRefused, events.Rejected{
 			Reason: a.Reason, Via: events.ViaResponse, AttemptID: a.ID,
@@ -203,7 +203,7 @@ func nextPending(s State, c Contract, p Params) Step {
 	}
 	if s.Started >= MaxAttemptsEver && permit == nil {
 		return review(ReasonAttemptsExhausted, events.ReviewAttemptsExhausted,
-			fmt.Sprintf("%d attempts were made and none reached the provider", s.Started), p)
+			fmt.Sprintf("%d attempts were made and none reached the provider", s.Started))
 	}
 	if s.NextAction == events.NextAttempt && p.Now.Before(s.NextAt) {
 		return Step{Reason: ReasonBackoff, At: earliest(s.NextAt, end)}
@@ -264,7 +264,7 @@ func nextUnknown(s State, c Contract, p Params) Step {
 		return step
 	}
 	reason, text := whyReview(s, c, p)
-	return review(ReasonNoWayLeft, reason, text, p)
+	return review(ReasonNoWayLeft, reason, text)
 }
 
 func look(s State, p Params) Step {
@@ -417,11 +417,11 @@ func whyReview(s State, c Contract, p Params) (events.ReviewReason, string) {
 // duplicate; a contradiction is shown to a person.
 func nextFinal(s State, c Contract, p Params) Step {
 	if s.ToReview != "" && s.Review == nil {
-		return review(ReasonReviewOpen, s.ToReview, reviewText(s.ToReview), p)
+		return review(ReasonReviewOpen, s.ToReview, reviewText(s.ToReview))
 	}
 	if s.Halted != "" && s.Review == nil {
 		return review(ReasonHalted, events.ReviewContradiction,
-			"what was recorded after the end contradicts it ("+s.Halted+")", p)
+			"what was recorded after the end contradicts it ("+s.Halted+")")
 	}
 	if s.NextAction != events.NextReconcile || !c.Lookup.Available {
 		return Step{Reason: ReasonFinal}
@@ -513,7 +513,7 @@ func permitting(reason Reason, permit events.RetryPermitted) Step {
 	return appending(reason, permit)
 }
 
-func review(why Reason, reason events.ReviewReason, text string, _ Params) Step {
+func review(why Reason, reason events.ReviewReason, text string) Step {
 	return appending(why, events.ReviewOpened{
 		Reason: reason, Text: text, Next: events.Next{Action: events.NextDecision},
 	})

@@ -195,6 +195,22 @@ func progress(cmd *cobra.Command, what string) (func(done, total uint64), func()
 	}, func() { _ = bar.Finish() }
 }
 
+// throughLog opens the log and walks through all of it, showing how far it is.
+func throughLog[R any](
+	cmd *cobra.Command, l logFlags, what string,
+	walk func(*projections.Projector, context.Context, func(done, total uint64)) (R, error),
+) (R, error) {
+	log, err := l.open(cmd)
+	if err != nil {
+		var none R
+		return none, err
+	}
+	defer func() { _ = log.Close() }()
+	show, done := progress(cmd, what)
+	defer done()
+	return walk(log.Projector, cmd.Context(), show)
+}
+
 func newRebuild() *cobra.Command {
 	var l logFlags
 	var t target
@@ -207,14 +223,7 @@ newer one. Nothing else needs to stop.`,
 			if err := t.checkOutput(); err != nil {
 				return err
 			}
-			log, err := l.open(cmd)
-			if err != nil {
-				return err
-			}
-			defer func() { _ = log.Close() }()
-			show, done := progress(cmd, "rebuild")
-			r, err := log.Projector.Rebuild(cmd.Context(), show)
-			done()
+			r, err := throughLog(cmd, l, "rebuild", (*projections.Projector).Rebuild)
 			if err != nil {
 				return err
 			}
@@ -248,14 +257,7 @@ projection is byte for byte the fold of its operation. Exit code 1 if not.`,
 			if err := t.checkOutput(); err != nil {
 				return err
 			}
-			log, err := l.open(cmd)
-			if err != nil {
-				return err
-			}
-			defer func() { _ = log.Close() }()
-			show, done := progress(cmd, "verify")
-			r, err := log.Projector.Verify(cmd.Context(), show)
-			done()
+			r, err := throughLog(cmd, l, "verify", (*projections.Projector).Verify)
 			if err != nil {
 				return err
 			}

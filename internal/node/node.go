@@ -78,7 +78,8 @@ type Node struct {
 	executors *dispatch.Dispatcher
 	looks     *dispatch.Dispatcher
 
-	// stopping is closed when the node stops; failed gets the first error of a part that must not end.
+	// stopping is closed when the node stops; failed gets the first error of a
+	// part that must not end.
 	stopping chan struct{}
 	once     sync.Once
 	failed   chan error
