@@ -62,6 +62,14 @@ type Contract struct {
 	// need not wait for LateApply.
 	ConcurrentSafe bool
 
+	// UniqueWeak: the provider guards the id that the client chose (K2) or the
+	// external id (K3) only loosely, so two creations at once may both pass. A
+	// confirmation is then followed by looks for a twin.
+	UniqueWeak bool
+	// Scoped: an intent of this action has a conflict scope, and only one
+	// operation of a scope may be in doubt at a time. K3 is always scoped.
+	Scoped bool
+
 	// Total is the time of one request, from the first byte to the answer.
 	Total time.Duration
 	// LateApply is how long after the end of a request it may still land.
