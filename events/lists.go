@@ -206,6 +206,8 @@ const (
 	ReviewRefused ReviewReason = "refused_while_unknown"
 	// ReviewCannotRender: the frozen request can't be built.
 	ReviewCannotRender ReviewReason = "request_unrenderable"
+	// ReviewOvertaken: another operation of the conflict scope came between.
+	ReviewOvertaken ReviewReason = "scope_overtaken"
 )
 
 // ReviewReasons lists every reason of ReviewOpened.
@@ -214,7 +216,7 @@ func ReviewReasons() []ReviewReason {
 		ReviewNoEvidence, ReviewEvidenceExhausted, ReviewKeyExpired, ReviewAccountMismatch,
 		ReviewRequestChanged, ReviewMismatch, ReviewAmbiguous, ReviewDuplicate,
 		ReviewEffectAfterRejection, ReviewContradiction, ReviewAttemptsExhausted, ReviewDeadline,
-		ReviewApprovalExpired, ReviewPolicy, ReviewRefused, ReviewCannotRender,
+		ReviewApprovalExpired, ReviewPolicy, ReviewRefused, ReviewCannotRender, ReviewOvertaken,
 	}
 }
 

@@ -67,6 +67,18 @@ func (s Subjects) System(name string) string { return s.prefix() + ".system." + 
 // AllSystem is the filter for every system record.
 func (s Subjects) AllSystem() string { return s.prefix() + ".system.>" }
 
+// Scope returns the subject that says which operation took a conflict scope
+// last.
+func (s Subjects) Scope(tenant, scope string) (string, error) {
+	if err := CheckID("tenant", tenant); err != nil {
+		return "", err
+	}
+	if err := CheckID("scope", scope); err != nil {
+		return "", err
+	}
+	return s.prefix() + ".scopes." + tenant + "." + scope, nil
+}
+
 // AllScopes is the filter for every conflict scope.
 func (s Subjects) AllScopes() string { return s.prefix() + ".scopes.>" }
 

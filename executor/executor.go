@@ -65,6 +65,17 @@ type Stamps interface {
 	Read(ctx context.Context, seq uint64) (events.Record, error)
 }
 
+// Scopes are the records of which operation took a conflict scope last.
+type Scopes interface {
+	// LastScope returns that operation, and the place of its record: "" and 0
+	// if nobody has.
+	LastScope(ctx context.Context, tenant, scope string) (operation string, seq uint64, err error)
+	// TakeScope records an attempt right behind that place. The error wraps
+	// events.ErrConflict if somebody else came first; after any other error
+	// nobody knows.
+	TakeScope(ctx context.Context, tenant, scope, operation, attemptID, actor string, behind uint64) error
+}
+
 // Adapters finds the adapter and the contract revision of an intent. The error
 // wraps providers.ErrNotMine if this process can't serve it; others may.
 type Adapters interface {
@@ -77,6 +88,7 @@ type Config struct {
 	States   States
 	Claims   Claims
 	Stamps   Stamps
+	Scopes   Scopes
 	Adapters Adapters
 	// Worker names this process; unique among those that run.
 	Worker string
@@ -102,6 +114,9 @@ type Config struct {
 	// Elsewhere hands over an operation for which there is something else to do
 	// than an attempt. It may be nil: the sweeper finds such operations, too.
 	Elsewhere func(k dispatch.Key, version uint64)
+	// Free hands back an operation whose conflict scope may have become free.
+	// It may be nil: each asks again by itself after a while.
+	Free func(k dispatch.Key)
 	// Now is contract time, Random draws from [0, 1).
 	Now    func() time.Time
 	Random func() float64
@@ -146,6 +161,7 @@ type Executor struct {
 
 	mu      sync.Mutex
 	blocked map[string]block // by lane
+	queues  queues
 }
 
 // block is why nothing is tried in a lane for a while.
@@ -173,8 +189,8 @@ const maxBlock = time.Minute
 // New returns an Executor.
 func New(cfg Config) (*Executor, error) {
 	switch {
-	case cfg.Recorder == nil || cfg.States == nil || cfg.Claims == nil || cfg.Stamps == nil || cfg.Adapters == nil:
-		return nil, errors.New("executor: recorder, states, claims, stamps and adapters are required")
+	case cfg.Recorder == nil || cfg.States == nil || cfg.Claims == nil || cfg.Stamps == nil || cfg.Scopes == nil || cfg.Adapters == nil:
+		return nil, errors.New("executor: recorder, states, claims, stamps, scopes and adapters are required")
 	case cfg.Worker == "" || cfg.Now == nil || cfg.Random == nil:
 		return nil, errors.New("executor: worker, clock and random source are required")
 	}
@@ -216,12 +232,20 @@ func (x *Executor) Plan(ctx context.Context, k dispatch.Key, min uint64) (dispat
 	if err != nil {
 		return dispatch.Plan{}, fmt.Errorf("executor: adapter of %s: %w", k.Operation, err)
 	}
-	step := operation.Next(s, c, x.params(c, x.moment()))
+	f := flight{s: s, c: c, a: a}
+	if f, err = x.enter(ctx, f, x.moment()); err != nil {
+		return dispatch.Plan{}, err
+	}
+	step := f.step
 	switch step.Do {
 	case operation.DoAttempt:
 	case operation.DoWait:
 		return dispatch.Plan{Again: dispatch.Again{At: step.At, Min: s.Version}}, nil
 	case operation.DoLook, operation.DoAppend:
+		if step.Reason == operation.ReasonScopeOvertaken {
+			_, err := x.cfg.Recorder.Append(ctx, s, x.cfg.Worker, step.Append...)
+			return dispatch.Plan{}, err
+		}
 		// The reconciler's, which may not have been told of it.
 		if x.cfg.Elsewhere != nil {
 			x.cfg.Elsewhere(k, s.Version)
@@ -243,7 +267,7 @@ func (x *Executor) Plan(ctx context.Context, k dispatch.Key, min uint64) (dispat
 	return dispatch.Plan{
 		Lane: lane, Width: width, Spacing: spacing,
 		Run: func(ctx context.Context) dispatch.Again {
-			return x.run(ctx, lane, flight{s: s, c: c, a: a, step: step})
+			return x.run(ctx, lane, f)
 		},
 	}, nil
 }
@@ -342,6 +366,10 @@ func (x *Executor) attempt(ctx context.Context, f flight) (time.Time, error) {
 		return time.Time{}, &blockedError{BlockedLog, err}
 	}
 	f = started
+	if reason := x.take(ctx, f); reason != "" {
+		x.record(ctx, f, operation.Outcome{Word: operation.OutcomeNotSent, Reason: reason})
+		return time.Time{}, nil
+	}
 	// The monotonic clock stands still while the machine sleeps, the wall clock
 	// can be set back: the later one counts.
 	spent := max(time.Since(f.began), time.Now().Round(0).Sub(f.began.Round(0)))

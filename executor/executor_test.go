@@ -128,7 +128,7 @@ func (x *world) kinds() []events.Kind {
 func (x *world) executor(name string) *executor.Executor {
 	x.t.Helper()
 	e, err := executor.New(executor.Config{
-		Recorder: x.w, States: x.ledger, Claims: x.ledger, Stamps: x.ledger, Adapters: x.a, Worker: name,
+		Recorder: x.w, States: x.ledger, Claims: x.ledger, Stamps: x.ledger, Scopes: x.ledger, Adapters: x.a, Worker: name,
 		LeaseGrace: 10 * time.Second, Now: time.Now, Random: func() float64 { return 0 },
 	})
 	if err != nil {

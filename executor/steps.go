@@ -43,6 +43,8 @@ type flight struct {
 	c    operation.Contract
 	a    providers.Adapter
 	step operation.Step
+	// behind is the place in the conflict scope that the attempt is taken after.
+	behind uint64
 	// req and probed are there once the request was checked.
 	req    *providers.Request
 	probed string
@@ -100,7 +102,10 @@ func (x *Executor) check(ctx context.Context, f flight) (_ flight, ready bool, e
 // an attempt id in the flight that it returns there is nothing to start, and
 // again says when to look once more.
 func (x *Executor) claim(ctx context.Context, f flight, m moment) (_ flight, again time.Time, err error) {
-	if f.step = operation.Next(f.s, f.c, x.params(f.c, m)); f.step.Do != operation.DoAttempt {
+	if f, err = x.enter(ctx, f, m); err != nil {
+		return f, time.Time{}, &blockedError{BlockedLog, err}
+	}
+	if f.step.Do != operation.DoAttempt {
 		return f, m.now, nil
 	}
 	revision, held, err := x.cfg.Claims.Take(ctx, Claim{

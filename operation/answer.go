@@ -69,7 +69,7 @@ func answeredSuccess(s State, c Contract, a Attempt, o Outcome, late bool, p Par
 	}
 	return append(out, events.ResultConfirmed{
 		ExternalID: o.ExternalID, Result: o.Result, Via: via, AttemptID: a.ID,
-		ProviderRequestID: o.ProviderRequestID, Next: twinLook(s, c, a.ID, 0, p),
+		ProviderRequestID: o.ProviderRequestID, Next: twinLook(s, c, a.ID, 0, false, p),
 	})
 }
 
@@ -252,7 +252,7 @@ func Looked(s State, c Contract, l Look, p Params) []events.Payload {
 			e.Reason = "account_mismatch"
 			e.Next = events.Next{Action: s.NextAction, At: s.NextAt}
 			if l.Source == events.SourceLookup {
-				e.Next = twinLook(s, c, s.Result.attempt(), s.Looks+1, p)
+				e.Next = twinLook(s, c, s.Result.attempt(), s.Looks+1, true, p)
 			}
 			return unlessRepeated(s, e)
 		}
@@ -305,7 +305,7 @@ func lookedPresent(s State, c Contract, e events.EvidenceRecorded, l Look, p Par
 	if u := s.Unresolved(); confirmed.AttemptID == "" && len(u) == 1 && u[0].Unknown != events.UnknownLogDamage {
 		confirmed.AttemptID = u[0].ID
 	}
-	confirmed.Next = twinLook(s, c, confirmed.AttemptID, 0, p)
+	confirmed.Next = twinLook(s, c, confirmed.AttemptID, 0, false, p)
 	out = append(out, confirmed)
 	if len(l.Matches) > 1 {
 		out = append(out, events.ReviewOpened{
@@ -350,7 +350,7 @@ func lookedFinal(s State, c Contract, e events.EvidenceRecorded, l Look, p Param
 	if len(fresh) == 0 {
 		switch {
 		case l.Source == events.SourceLookup:
-			e.Next = twinLook(s, c, s.Result.attempt(), s.Looks+1, p) // none found: its schedule goes on
+			e.Next = twinLook(s, c, s.Result.attempt(), s.Looks+1, l.Failed || !l.PagesComplete, p) // none found: its schedule goes on
 			return []events.Payload{e}
 		case len(l.Matches) == 0:
 			// What arrives after the end and names no object is kept and

@@ -29,7 +29,7 @@ const (
 // Reason says why a decision is what it is. The list is closed.
 type Reason string
 
-// The reasons of Next.
+// The reasons of Next and EnterScope.
 const (
 	ReasonAbsent            Reason = "absent"
 	ReasonFinal             Reason = "final"
@@ -58,9 +58,12 @@ const (
 	ReasonNoWayLeft         Reason = "no_way_left"
 	ReasonTwinLook          Reason = "twin_look"
 	ReasonFollowUp          Reason = "follow_up"
+	// The two of EnterScope.
+	ReasonScopeHeld      Reason = "scope_held"
+	ReasonScopeOvertaken Reason = "scope_overtaken"
 )
 
-// Reasons lists every reason of Next.
+// Reasons lists every reason of Next and EnterScope.
 func Reasons() []Reason {
 	return []Reason{
 		ReasonAbsent, ReasonFinal, ReasonUndetermined, ReasonHalted, ReasonHold, ReasonReviewOpen,
@@ -69,6 +72,7 @@ func Reasons() []Reason {
 		ReasonApprovalDeadline, ReasonBackoff, ReasonFirstAttempt, ReasonRefused,
 		ReasonPermitWaiting, ReasonPermitted, ReasonLookWaiting, ReasonLookDue, ReasonKeyPermit,
 		ReasonAbsenceProven, ReasonDeclaredRisk, ReasonNoWayLeft, ReasonTwinLook, ReasonFollowUp,
+		ReasonScopeHeld, ReasonScopeOvertaken,
 	}
 }
 
@@ -434,15 +438,27 @@ func nextFinal(s State, c Contract, p Params) Step {
 
 // twinLook lays down the next look for a second object after a confirmation:
 // needed where another attempt is open or unresolved and neither key nor unique
-// id keeps the provider from having made two. looks counts those made so far.
-func twinLook(s State, c Contract, attemptID string, looks int, p Params) events.Next {
+// id keeps the provider from having made two; and once, after everything that
+// may still land is visible, where the provider guards the id only loosely.
+// looks counts those made so far, blind says that the last one saw nothing.
+func twinLook(s State, c Contract, attemptID string, looks int, blind bool, p Params) events.Next {
 	doubt := slices.ContainsFunc(s.Attempts, func(a Attempt) bool {
 		return a.ID != attemptID && (a.State == AttemptOpen || a.State == AttemptUnresolved)
 	})
-	if !doubt || c.KeySupported || !c.Lookup.Available || looks >= len(c.Lookup.Schedule) {
+	if !c.Lookup.Available || looks >= len(c.Lookup.Schedule) {
 		return events.Next{}
 	}
-	return events.Next{Action: events.NextReconcile, At: p.Now.Add(c.Lookup.Schedule[looks])}
+	at := p.Now.Add(c.Lookup.Schedule[looks])
+	switch {
+	case doubt && !c.KeySupported:
+	case c.UniqueWeak && (s.Result == nil || blind):
+		if settled := countsFrom(s, c, p); at.Before(settled) {
+			at = settled
+		}
+	default:
+		return events.Next{}
+	}
+	return events.Next{Action: events.NextReconcile, At: at}
 }
 
 // afterUnknown lays down what follows an outcome that became unknown at p.Now.

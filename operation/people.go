@@ -132,7 +132,7 @@ func decideConfirm(s State, c Contract, d Decision, p Params) ([]events.Payload,
 	}
 	return one(events.ResultConfirmed{
 		ExternalID: d.ExternalID, Via: events.ViaOperator, Reason: d.Reason, SeenVersion: d.SeenVersion,
-		Next: twinLook(s, c, maker, 0, p),
+		Next: twinLook(s, c, maker, 0, false, p),
 	})
 }
 

@@ -29,6 +29,15 @@ type Ledger struct {
 	claims       map[string]claim
 	revision     uint64
 	behind       map[string]uint64
+	scopes       map[string]taken
+	// BeforeScope may refuse the record of a conflict scope before it is
+	// stored, AfterScope lose its answer. Both may be nil.
+	BeforeScope, AfterScope func(operation string) error
+}
+
+type taken struct {
+	operation string
+	seq       uint64
 }
 
 type claim struct {
@@ -41,8 +50,46 @@ type claim struct {
 func New(now func() time.Time) *Ledger {
 	return &Ledger{
 		Now: now, records: make(map[string][]events.Record), claims: make(map[string]claim),
-		behind: make(map[string]uint64),
+		behind: make(map[string]uint64), scopes: make(map[string]taken),
 	}
+}
+
+// LastScope implements executor.Scopes.
+func (l *Ledger) LastScope(_ context.Context, tenant, scope string) (string, uint64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.scopes[key(tenant, scope)]
+	return t.operation, t.seq, nil
+}
+
+// TakeScope implements executor.Scopes.
+func (l *Ledger) TakeScope(ctx context.Context, tenant, scope, operation, _, _ string, expected uint64) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if l.BeforeScope != nil {
+		if err := l.BeforeScope(operation); err != nil {
+			return err
+		}
+	}
+	if err := l.takeScope(key(tenant, scope), operation, expected); err != nil {
+		return err
+	}
+	if l.AfterScope != nil {
+		return l.AfterScope(operation)
+	}
+	return nil
+}
+
+func (l *Ledger) takeScope(k, operation string, expected uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.scopes[k].seq != expected {
+		return fmt.Errorf("memledger: scope %s: %w", k, events.ErrConflict)
+	}
+	l.seq++
+	l.scopes[k] = taken{operation, l.seq}
+	return nil
 }
 
 func key(tenant, op string) string { return tenant + "." + op }

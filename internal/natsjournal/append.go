@@ -63,13 +63,7 @@ func (j *Journal) Append(ctx context.Context, e events.Event, expected uint64) (
 		return events.Record{}, fmt.Errorf("natsjournal: append to %s: %w: %d bytes, at most %d",
 			subject, ErrTooLarge, len(body), limit)
 	}
-	a := &appending{j: j, subject: subject, body: body, expected: expected, msg: nats.NewMsg(subject)}
-	a.msg.Data = body
-	a.msg.Header.Set(jetstream.MsgIDHeader, e.ID)
-	a.msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(expected, 10))
-	a.msg.Header.Set("Content-Type", events.ContentType)
-	a.msg.Header.Set(events.HeaderKind, string(e.Data.Kind()))
-	r, err := a.run(ctx)
+	r, err := j.appending(subject, e.ID, string(e.Data.Kind()), body, expected).run(ctx)
 	if err != nil {
 		return events.Record{}, fmt.Errorf("natsjournal: append %s to %s after %d: %w", e.Data.Kind(), subject, expected, err)
 	}

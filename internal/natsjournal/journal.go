@@ -240,6 +240,7 @@ func (j *Journal) decode(m stored) events.Record {
 type getRequest struct {
 	Seq     uint64 `json:"seq,omitempty"`
 	NextFor string `json:"next_by_subj,omitempty"`
+	LastFor string `json:"last_by_subj,omitempty"`
 }
 
 type stored struct {

@@ -302,7 +302,7 @@ func (n *Node) startExecutor() error {
 		return err
 	}
 	x, err := executor.New(executor.Config{
-		Recorder: n.writer, States: n.store, Stamps: n.journal, Adapters: n.registry,
+		Recorder: n.writer, States: n.store, Stamps: n.journal, Scopes: journal{n.journal}, Adapters: n.registry,
 		Claims: claims{c, n.clock.Now, n.cfg.Executor.ClockError}, Worker: n.worker, LeaseGrace: n.cfg.Executor.LeaseGrace, ClockError: n.cfg.Executor.ClockError,
 		Width: n.cfg.Executor.Width, Now: n.clock.Now, Random: mathrand.Float64, Logger: n.log,
 		Observe: executor.Observer{
@@ -315,6 +315,7 @@ func (n *Node) startExecutor() error {
 				n.looks.Wake(k, version)
 			}
 		},
+		Free: func(k dispatch.Key) { n.executors.Wake(k, 0) },
 	})
 	if err != nil {
 		return err
@@ -324,7 +325,12 @@ func (n *Node) startExecutor() error {
 		return err
 	}
 	n.run(n.work, "executor", n.executors.Run)
-	n.follow(n.cfg.Executor.Consumer, n.executors, wakesExecutor)
+	n.follow(n.cfg.Executor.Consumer, n.executors, func(k dispatch.Key, r events.Record) bool {
+		if freesScope(r) {
+			x.Freed(k)
+		}
+		return wakesExecutor(r)
+	})
 	return nil
 }
 
@@ -347,14 +353,14 @@ func (n *Node) startReconciler() error {
 		return err
 	}
 	n.run(n.work, "reconciler", n.looks.Run)
-	n.follow(RoleReconciler, n.looks, wakesReconciler)
+	n.follow(RoleReconciler, n.looks, func(_ dispatch.Key, r events.Record) bool { return wakesReconciler(r) })
 	return nil
 }
 
 // follow lets the events that may give a role something to do wake their
 // operation: hints that name a version. A new consumer begins with new events;
 // what is open already comes from the index.
-func (n *Node) follow(durable string, d *dispatch.Dispatcher, wakes func(events.Record) bool) {
+func (n *Node) follow(durable string, d *dispatch.Dispatcher, wakes func(dispatch.Key, events.Record) bool) {
 	n.run(n.first, "consumer "+durable, func(ctx context.Context) error {
 		return n.journal.Follow(ctx, natsjournal.FollowOptions{Durable: durable}, func(r events.Record) {
 			tenant, op, err := n.cfg.Subjects().ParseOperation(r.Subject)
@@ -362,11 +368,20 @@ func (n *Node) follow(durable string, d *dispatch.Dispatcher, wakes func(events.
 				n.log.LogAttrs(ctx, slog.LevelWarn, "event on a strange subject", slog.Uint64("seq", r.Seq))
 				return
 			}
-			if wakes(r) {
-				d.Wake(dispatch.Key{Tenant: tenant, Operation: op}, r.Version)
+			if k := (dispatch.Key{Tenant: tenant, Operation: op}); wakes(k, r) {
+				d.Wake(k, r.Version)
 			}
 		})
 	})
+}
+
+// freesScope: after these events an operation may be in doubt no longer.
+func freesScope(r events.Record) bool {
+	switch r.Data.(type) {
+	case events.ResultConfirmed, events.Rejected, events.AttemptNotApplied:
+		return true
+	}
+	return false
 }
 
 // wakesExecutor: after these events an attempt may be allowed.

@@ -27,10 +27,19 @@ type journal struct{ *natsjournal.Journal }
 // Append implements writer.Journal.
 func (j journal) Append(ctx context.Context, e events.Event, expected uint64) (events.Record, error) {
 	rec, err := j.Journal.Append(ctx, e, expected)
+	return rec, conflict(err)
+}
+
+// TakeScope implements executor.Scopes.
+func (j journal) TakeScope(ctx context.Context, tenant, scope, op, attemptID, actor string, behind uint64) error {
+	return conflict(j.Journal.TakeScope(ctx, tenant, scope, op, attemptID, actor, behind))
+}
+
+func conflict(err error) error {
 	if errors.Is(err, natsjournal.ErrConflict) {
-		return rec, fmt.Errorf("%w: %w", events.ErrConflict, err)
+		return fmt.Errorf("%w: %w", events.ErrConflict, err)
 	}
-	return rec, err
+	return err
 }
 
 // claims is the claims bucket as the executor knows it.

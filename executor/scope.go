@@ -1,0 +1,151 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/opledger/opledger/events"
+	"github.com/opledger/opledger/internal/dispatch"
+	"github.com/opledger/opledger/operation"
+)
+
+// A conflict scope is entered in three steps, so that of two operations of one
+// scope at most one is ever in doubt:
+//
+//  1. read who took it last, and then that operation: is it in doubt?
+//  2. append AttemptStarted;
+//  3. append ScopeTaken right behind what was read in step 1; only then send.
+//
+// Of two that pass step 1 at the same time one loses step 3 and sends nothing.
+// Whoever passes step 1 later finds the winner's attempt in the log, since step
+// 2 comes before step 3. A crash between the two leaves an attempt in doubt that
+// was never sent, like a crash right before the first byte.
+
+// enter decides what is next, and lets an attempt wait for its conflict scope.
+func (x *Executor) enter(ctx context.Context, f flight, m moment) (flight, error) {
+	p := x.params(f.c, m)
+	f.step = operation.Next(f.s, f.c, p)
+	scope := f.s.Intent.ConflictScope
+	if f.step.Do != operation.DoAttempt || scope == "" {
+		return f, nil
+	}
+	holder, behind, err := x.cfg.Scopes.LastScope(ctx, f.s.Tenant, scope)
+	if err != nil {
+		return f, fmt.Errorf("executor: read conflict scope %s: %w", scope, err)
+	}
+	f.behind = behind
+	if behind == 0 || holder == f.s.OperationID {
+		return f, nil
+	}
+	waiting := dispatch.Key{Tenant: f.s.Tenant, Operation: f.s.OperationID}
+	held := dispatch.Key{Tenant: f.s.Tenant, Operation: holder}
+	x.queues.add(held, waiting) // before the look, so that no news is missed
+	last, err := x.cfg.States.Truth(ctx, f.s.Tenant, holder)
+	if err != nil {
+		return f, fmt.Errorf("executor: read %s, which took conflict scope %s: %w", holder, scope, err)
+	}
+	f.step = operation.EnterScope(f.s, last, f.c, f.step, p)
+	if f.step.Reason != operation.ReasonScopeHeld {
+		x.queues.remove(held, waiting)
+		return f, nil
+	}
+	if again := m.now.Add(scopePause(m.now.Sub(f.s.UpdatedAt))); f.step.At.IsZero() || again.Before(f.step.At) {
+		f.step.At = again
+	}
+	return f, nil
+}
+
+// The pause before a held scope is looked at again, whatever news was missed,
+// grows with the time that the operation has waited.
+const (
+	minScopePause = time.Second
+	maxScopePause = 30 * time.Second
+)
+
+func scopePause(waited time.Duration) time.Duration {
+	return min(max(waited/4, minScopePause), maxScopePause)
+}
+
+// take records that the attempt takes the conflict scope, and says why the
+// request may not be sent, or "".
+func (x *Executor) take(ctx context.Context, f flight) string {
+	scope := f.s.Intent.ConflictScope
+	if scope == "" {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, x.lease(f.c))
+	defer cancel()
+	err := x.cfg.Scopes.TakeScope(ctx, f.s.Tenant, scope, f.s.OperationID, f.attempt, x.cfg.Worker, f.behind)
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, events.ErrConflict):
+		return "another operation took the conflict scope"
+	}
+	return "that the conflict scope is taken could not be recorded"
+}
+
+// Freed tells that an operation may hold its conflict scope no longer; those
+// that wait for it are planned again.
+func (x *Executor) Freed(k dispatch.Key) {
+	for _, waiting := range x.queues.takeAll(k) {
+		if x.cfg.Free != nil {
+			x.cfg.Free(waiting)
+		}
+	}
+}
+
+// maxQueued bounds the operations that wait for news of a holder. Others ask
+// again after their pause.
+const maxQueued = 10_000
+
+// queues are the operations that wait, by the one that holds their scope.
+type queues struct {
+	mu   sync.Mutex
+	by   map[dispatch.Key]map[dispatch.Key]struct{}
+	size int
+}
+
+func (q *queues) add(holder, waiting dispatch.Key) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if _, known := q.by[holder][waiting]; known || q.size >= maxQueued {
+		return
+	}
+	if q.by == nil {
+		q.by = make(map[dispatch.Key]map[dispatch.Key]struct{})
+	}
+	if q.by[holder] == nil {
+		q.by[holder] = make(map[dispatch.Key]struct{})
+	}
+	q.by[holder][waiting] = struct{}{}
+	q.size++
+}
+
+func (q *queues) remove(holder, waiting dispatch.Key) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if _, known := q.by[holder][waiting]; !known {
+		return
+	}
+	delete(q.by[holder], waiting)
+	q.size--
+	if len(q.by[holder]) == 0 {
+		delete(q.by, holder)
+	}
+}
+
+func (q *queues) takeAll(holder dispatch.Key) []dispatch.Key {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	out := make([]dispatch.Key, 0, len(q.by[holder]))
+	for k := range q.by[holder] {
+		out = append(out, k)
+	}
+	delete(q.by, holder)
+	q.size -= len(out)
+	return out
+}

@@ -1,0 +1,88 @@
+package natsjournal
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Of those that take a conflict scope behind the same record one wins, whatever
+// becomes of its answer.
+func TestOneOfSixteenTakesTheScope(t *testing.T) {
+	t.Parallel()
+	j := journal(t)
+	var behind uint64
+	for round := range 10 {
+		var (
+			mu   sync.Mutex
+			wins []string
+			wg   sync.WaitGroup
+		)
+		for i := range 16 {
+			wg.Go(func() {
+				op := fmt.Sprintf("op-%d-%d", round, i)
+				err := j.TakeScope(t.Context(), "acme", "contact-7", op, "a1", "w", behind)
+				switch {
+				case err == nil:
+					mu.Lock()
+					wins = append(wins, op)
+					mu.Unlock()
+				case !errors.Is(err, ErrConflict):
+					t.Errorf("got error %v, want conflict", err)
+				}
+			})
+		}
+		wg.Wait()
+		holder, seq, err := j.LastScope(t.Context(), "acme", "contact-7")
+		if err != nil || len(wins) != 1 || holder != wins[0] || seq <= behind {
+			t.Fatalf("round %d: winners %v, holder %q at %d, error %v", round, wins, holder, seq, err)
+		}
+		behind = seq
+	}
+	if holder, seq, err := j.LastScope(t.Context(), "other", "contact-7"); holder != "" || seq != 0 || err != nil {
+		t.Errorf("another tenant: %q at %d, error %v; want nobody (I15)", holder, seq, err)
+	}
+}
+
+// Every fault on the way of the record ends in its being stored once, or in a
+// conflict with somebody else's.
+func TestScopeIsTakenOnceDespiteFaults(t *testing.T) {
+	t.Parallel()
+	j := journal(t)
+	for a := range faults {
+		for b := range faults {
+			scope := fmt.Sprintf("s-%d-%d", a, b)
+			breakNext(j, script(a, b))
+			if err := j.TakeScope(t.Context(), "acme", scope, "op", "a1", "w", 0); err != nil {
+				t.Fatalf("faults %d, %d: %v", a, b, err)
+			}
+			breakNext(j, script(a, b))
+			wantError(t, j.TakeScope(t.Context(), "acme", scope, "other", "a2", "w", 0), ErrConflict)
+			if holder, _, err := j.LastScope(t.Context(), "acme", scope); holder != "op" || err != nil {
+				t.Fatalf("faults %d, %d: holder %q, error %v", a, b, holder, err)
+			}
+		}
+	}
+}
+
+// A record that can't be read is no licence to enter.
+func TestUnreadableScopeIsAnError(t *testing.T) {
+	t.Parallel()
+	j := journal(t)
+	for _, body := range []string{"", "{", `{"type":"io.opledger.v1.Checkpoint","data":{}}`, `{"type":"io.opledger.v1.ScopeTaken","data":{"operation_id":"a.b"}}`} {
+		m := nats.NewMsg("opledger.scopes.acme.s1")
+		m.Data = []byte(body)
+		if _, err := j.nc.RequestMsgWithContext(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+		if holder, _, err := j.LastScope(t.Context(), "acme", "s1"); err == nil {
+			t.Errorf("body %q: holder %q, want an error", body, holder)
+		}
+	}
+	if err := j.TakeScope(t.Context(), "acme", "a.b", "op", "a1", "w", 0); err == nil {
+		t.Error("a scope that is no id was taken")
+	}
+}
