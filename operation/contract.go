@@ -246,6 +246,9 @@ type Look struct {
 	// earliest by the provider's creation time comes first.
 	Matches []string
 	Weak    []string
+	// CreatedAt is when the first match was created, by the provider's clock;
+	// zero if the provider does not say.
+	CreatedAt time.Time
 	// Results holds the provider's representation of each match, redacted.
 	Result            []byte
 	AttemptID         string

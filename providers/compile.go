@@ -67,6 +67,9 @@ func (c *compiler) body(path string, s requestSpec, out *requestTemplate, where 
 		t, err := compileTree(s.Body.v, where)
 		c.try(path+".body", err)
 		out.body = t
+		c.spliced(path+".body", t)
+	case encodingGraphQL:
+		c.graphql(path, s, out, where)
 	case encodingForm:
 		members, ok := s.Body.v.(map[string]any)
 		if !ok {
@@ -84,10 +87,53 @@ func (c *compiler) body(path string, s requestSpec, out *requestTemplate, where 
 	case encodingNone, "":
 		out.encoding = encodingNone
 		if s.Body.set {
-			c.refuse(path+".encoding", "a body needs the encoding json or form")
+			c.refuse(path+".encoding", "a body needs the encoding json, form or graphql")
 		}
 	default:
-		word(c, path+".encoding", s.Encoding, encodingJSON, encodingForm, encodingNone)
+		word(c, path+".encoding", s.Encoding, encodingJSON, encodingForm, encodingGraphQL, encodingNone)
+	}
+}
+
+// graphql compiles a body of query and variables. The query is literal: what an
+// argument holds must never become part of it.
+func (c *compiler) graphql(path string, s requestSpec, out *requestTemplate, where place) {
+	if s.Method != http.MethodPost {
+		c.refuse(path+".method", "a graphql request is a POST")
+	}
+	members, ok := s.Body.v.(map[string]any)
+	if query, isText := members["query"].(string); !ok || !isText || query == "" {
+		c.refuse(path+".body", "a graphql body has a query, which is text, and variables")
+		return
+	}
+	for name, v := range members {
+		text, isText := v.(string)
+		_, isMapping := v.(map[string]any)
+		switch {
+		case name == "variables" && !isMapping:
+			c.refuse(path+".body", "variables must be a mapping")
+		case name == "variables":
+		case name != "query" && name != "operationName":
+			c.refuse(path+".body", "a graphql body has query, variables and operationName, not %q", clip(name))
+		case !isText || strings.Contains(text, "${"):
+			c.refuse(path+".body", "%s must be literal text: hand values over in variables", name)
+		}
+	}
+	t, err := compileTree(s.Body.v, where)
+	c.try(path+".body", err)
+	out.body = t
+}
+
+// spliced refuses a GraphQL document in a json body that has values in it.
+func (c *compiler) spliced(path string, body tree) {
+	query := body.members["query"].leaf
+	if len(query) < 2 {
+		return
+	}
+	for _, begin := range []string{"{", "query", "mutation"} {
+		if strings.HasPrefix(strings.TrimSpace(query[0].text), begin) {
+			c.refuse(path, "values must not be spliced into a query: use encoding graphql and variables")
+			return
+		}
 	}
 }
 
@@ -96,7 +142,7 @@ func (c *compiler) action(f *File, name string, s actionSpec, path string) *acti
 	class := word(c, path+".class", s.Class, operation.ClassKey, operation.ClassClientID,
 		operation.ClassUpsert, operation.ClassLabel, operation.ClassNone)
 	a.request = c.request(path+".request", s.Request, inRequest(), inHeader(), false)
-	a.key = c.key(path+".key", s.Key)
+	a.key = c.key(path+".key", s.Key, class, s.Request.Method)
 	if a.key != nil && a.key.in == keyInHeader {
 		if _, twice := a.request.headers[a.key.name]; twice || a.key.name == c.authHeader() {
 			c.refuse(path+".key.name", "header %s is given twice", a.key.name)
@@ -107,7 +153,11 @@ func (c *compiler) action(f *File, name string, s actionSpec, path string) *acti
 	a.outcomes = c.outcomes(path+".outcomes", s.Outcomes)
 	a.redact = c.pointers(path+".result.redact", s.Result.Redact)
 	a.sensitive = append(c.pointers(path+".args.secret", s.Args.Secret), c.pointers(path+".args.personal", s.Args.Personal)...)
+	a.scope, a.scoped = c.template(path+".scope", s.Scope, inScope()), s.Scope != ""
 	a.lookups = c.lookups(path+".lookups", s.Lookups)
+	for i, l := range a.lookups {
+		a.lookups[i].confirms = a.confirms(l)
+	}
 	a.limits = Limits{Concurrency: s.Limits.Concurrency, Requests: s.Limits.Rate.n, Per: s.Limits.Rate.per}
 	if s.Limits.Concurrency < 0 {
 		c.refuse(path+".limits.concurrency", "must not be negative")
@@ -125,7 +175,10 @@ func (c *compiler) action(f *File, name string, s actionSpec, path string) *acti
 	return a
 }
 
-func (c *compiler) key(path string, s *keySpec) *keyTemplate {
+// key compiles the place of the key. Without methods, a key in a header (K1) is
+// one that the provider honours for POST, as nearly all do; another key is part
+// of the request itself.
+func (c *compiler) key(path string, s *keySpec, class operation.Class, method string) *keyTemplate {
 	if s == nil {
 		return nil
 	}
@@ -133,10 +186,19 @@ func (c *compiler) key(path string, s *keySpec) *keyTemplate {
 		in:     word(c, path+".in", s.In, keyInHeader, keyInBody, keyInPath),
 		name:   s.Name,
 		value:  c.template(path+".value", s.Value, inKey()),
-		maxLen: s.MaxLen,
+		maxLen: s.MaxLen, methods: s.Methods,
 	}
 	if k.in == keyInHeader {
 		k.name = c.header(path+".name", s.Name)
+	}
+	for i, m := range s.Methods {
+		word(c, path+".methods["+strconv.Itoa(i)+"]", m, httpMethods()...)
+	}
+	if s.Methods == nil {
+		k.methods = []string{method}
+		if k.in == keyInHeader && class == operation.ClassKey {
+			k.methods = []string{http.MethodPost}
+		}
 	}
 	if s.MaxLen < 0 {
 		c.refuse(path+".max_len", "must not be negative")
@@ -155,11 +217,19 @@ func (c *compiler) onUnknown(path string, choices []string) []events.OnUnknown {
 	return out
 }
 
+// The words of uniqueness.
+const (
+	uniqueStrict = "strict"
+	uniqueWeak   = "weak"
+)
+
 func (c *compiler) contract(f *File, a *action, class operation.Class, s actionSpec, path string) operation.Contract {
-	keyed := class == operation.ClassKey || class == operation.ClassClientID
+	keyed := (class == operation.ClassKey || class == operation.ClassClientID) && a.key != nil ||
+		class == operation.ClassUpsert && s.Retry.Retention.word == wordForever
+	weak := word(c, path+".uniqueness", s.Uniqueness, "", uniqueStrict, uniqueWeak) == uniqueWeak
 	out := operation.Contract{
 		Provider: f.Provider, Action: a.name, Class: class, Proof: f.Proof,
-		KeySupported: keyed && a.key != nil, Margin: s.Retry.Margin.d,
+		KeySupported: keyed, Margin: s.Retry.Margin.d, UniqueWeak: weak, Scoped: a.scoped,
 		ConcurrentSafe: s.Timing.ConcurrentSafe,
 		Total:          s.Timing.Total.d, LateApply: s.Timing.LateApply.d,
 		MaxAttempts: max(s.Retry.MaxAttempts, 1), Deadline: s.Retry.Deadline.d,
@@ -178,6 +248,9 @@ func (c *compiler) contract(f *File, a *action, class operation.Class, s actionS
 		out.Retention = s.Retry.Retention.d
 	}
 	for _, l := range a.lookups {
+		if !l.confirms {
+			continue
+		}
 		out.Lookup.Available = true
 		out.Lookup.Lag = max(out.Lookup.Lag, l.lag)
 		if out.Lookup.Name == "" {

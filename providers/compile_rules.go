@@ -1,6 +1,7 @@
 package providers
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,11 +42,7 @@ func (c *compiler) externalID(path, text string) externalID {
 	if strings.HasPrefix(text, "/") {
 		return externalID{at: c.pointer(path, text), given: true}
 	}
-	t := c.template(path, text, inRule())
-	if !t.own() {
-		c.refuse(path, "must be a JSON pointer, or a template with the operation's own id")
-	}
-	return externalID{own: t, given: true}
+	return externalID{own: c.template(path, text, inRule()), given: true}
 }
 
 func (c *compiler) conditions(path string, specs []conditionSpec, where place, inHeader bool) []condition {
@@ -131,6 +128,7 @@ func (c *compiler) lookup(at string, s lookupSpec) lookup {
 		request:     c.request(at+".request", s.Request, inLookup(), inLookupHeader(), true),
 		consistency: word(c, at+".consistency", s.Consistency, consistencyDirect, consistencyEventual, consistencyFulltext),
 		lag:         s.Lag.d, skew: s.Skew.d,
+		proves:     word(c, at+".proves", cmp.Or(s.Proves, provesPresence), provesPresence, provesAbsence),
 		items:      c.pointer(at+".items", s.Items),
 		match:      c.conditions(at+".match", s.Match, inMatch(), false),
 		externalID: c.pointer(at+".external_id", s.ExternalID),
@@ -146,11 +144,7 @@ func (c *compiler) lookup(at string, s lookupSpec) lookup {
 	for _, d := range s.Schedule {
 		l.schedule = append(l.schedule, d.d)
 	}
-	if p := s.Paging; p != nil {
-		l.paging = &paging{next: c.pointer(at+".paging.next", p.Next), param: p.Param, max: p.Max}
-		if p.Next == "" || p.Param == "" || p.Max < 1 || p.Max > maxPages {
-			c.refuse(at+".paging", "needs next, param and max from 1 to %d", maxPages)
-		}
-	}
+	l.paging = c.paging(at+".paging", s.Paging, l.request)
+	l.sentinel = c.sentinel(at+".sentinel", s.Sentinel)
 	return l
 }

@@ -1,8 +1,10 @@
 package providers
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"slices"
 	"time"
 
@@ -63,6 +65,8 @@ type probe struct {
 type action struct {
 	name             string
 	contract         operation.Contract
+	scope            template
+	scoped           bool
 	request          requestTemplate
 	key              *keyTemplate
 	outcomes         []rule
@@ -143,6 +147,41 @@ func (f *File) Bind(action string, args []byte) ([]byte, error) {
 	return a.bind(args)
 }
 
+// scopePrefix is how much of the provider's name an id of a scope begins with.
+const scopePrefix = 20
+
+// Scope returns the conflict scope of an operation, or "" where its action has
+// none. Two operations of one scope are never in doubt at the same time. It is
+// an id, made of the account and of what the contract's template gives for the
+// bound arguments; the arguments can't be read from it.
+func (f *File) Scope(action string, boundArgs []byte, account events.Account) (string, error) {
+	a, ok := f.actions[action]
+	if !ok {
+		return "", errNoAction(f.Provider, clip(action))
+	}
+	if !a.scoped {
+		return "", nil
+	}
+	args, err := decodeJSON(boundArgs)
+	if err != nil {
+		return "", err
+	}
+	values := map[string]string{"name": account.Name, "provider_id": account.ProviderID}
+	text, err := (scope{args: args, account: values}).text(a.scope)
+	if err != nil {
+		return "", err
+	}
+	if text == "" {
+		return "", fmt.Errorf("%w: the scope of %s is empty", errMissing, action)
+	}
+	h := sha256.New()
+	writeField(h, f.Provider)
+	writeField(h, cmp.Or(account.ProviderID, account.Name))
+	writeField(h, text)
+	id := f.Provider[:min(len(f.Provider), scopePrefix)] + "-" + hex.EncodeToString(h.Sum(nil)[:16])
+	return id, events.CheckID("scope", id)
+}
+
 // secrets lists the names of the secrets that the file uses, values those of
 // the account.
 func (f *File) secrets() []string { return f.names(spaceSecret) }
@@ -183,8 +222,19 @@ func (a *action) refs() []ref {
 		out = append(out, r.externalID.own.refs()...)
 	}
 	for _, l := range a.lookups {
-		out = append(out, l.request.refs()...)
-		of(l.match)
+		out = append(out, l.refs()...)
+	}
+	return out
+}
+
+// refs lists every reference of the lookup's templates.
+func (l lookup) refs() []ref {
+	out := l.request.refs()
+	for _, m := range l.match {
+		out = append(out, m.want.refs()...)
+	}
+	if l.sentinel != nil {
+		out = append(out, l.sentinel.request.refs()...)
 	}
 	return out
 }

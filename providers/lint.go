@@ -3,6 +3,7 @@ package providers
 import (
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/opledger/opledger/operation"
 )
@@ -13,20 +14,22 @@ func (c *compiler) lint(f *File, a *action, s actionSpec, path string) {
 	case operation.ClassKey, operation.ClassClientID:
 		c.lintKeyed(a, path)
 	case operation.ClassUpsert:
-		c.refuse(path+".class", "K3 is not supported yet: it needs a conflict scope of the external key")
+		c.lintUpsert(a, s, path)
 	case operation.ClassLabel, operation.ClassNone:
 		c.lintUnkeyed(a, s, path)
 	}
 	c.lintTiming(a, s, path)
 	c.lintRepeats(f, a, s, path)
+	c.lintUniqueness(a, path)
 	c.lintOutcomes(a, path+".outcomes")
 	for i, l := range a.lookups {
 		c.lintLookup(a, l, path+".lookups["+strconv.Itoa(i)+"]")
 	}
-	if len(a.lookups) > 0 && len(a.lookups[0].schedule) == 0 {
+	if a.contract.Lookup.Available && len(a.contract.Lookup.Schedule) == 0 {
 		c.refuse(path+".lookups[0].schedule", "is missing: the first lookup says when to look")
 	}
 	c.lintAbsence(f, a, path+".absence")
+	c.lintScope(a, path+".scope")
 	c.lintArguments(a, path+".args.schema")
 }
 
@@ -37,7 +40,7 @@ func (c *compiler) lintKeyed(a *action, path string) {
 		return
 	}
 	if !a.key.value.own() {
-		c.refuse(path+".key.value", "must hold ${op.key}, ${op.uuid}, ${op.uuid_plain} or ${op.label}")
+		c.refuse(path+".key.value", "must hold ${op.key}, ${op.uuid}, ${op.uuid_plain}, ${op.uuid_v4} or ${op.label}")
 	}
 	for _, r := range a.key.value.refs() {
 		if !r.own() {
@@ -46,6 +49,10 @@ func (c *compiler) lintKeyed(a *action, path string) {
 	}
 	if n := ownLength(a.key.value); a.key.maxLen > 0 && n > a.key.maxLen {
 		c.refuse(path+".key.max_len", "the key has %d bytes, the provider takes %d", n, a.key.maxLen)
+	}
+	if !slices.Contains(a.key.methods, a.request.method) {
+		c.refuse(path+".key.methods", "the provider honours the key for %s, and the request is a %s: add it only if the provider says so",
+			strings.Join(a.key.methods, ", "), a.request.method)
 	}
 	switch a.key.in {
 	case keyInBody:
@@ -68,7 +75,7 @@ func ownLength(t template) int {
 			continue
 		}
 		switch p.ref.name {
-		case opKey, opUUID:
+		case opKey, opUUID, opUUIDv4:
 			n += 36
 		case opUUIDPlain:
 			n += 32
@@ -83,7 +90,7 @@ func ownLength(t template) int {
 // or in a member (form).
 func (r requestTemplate) bodyHas(name string, want template) bool {
 	t, ok := r.form[name]
-	if r.encoding == encodingJSON {
+	if r.encoding == encodingJSON || r.encoding == encodingGraphQL {
 		at, err := parsePointer(name)
 		if err != nil {
 			return false
@@ -122,6 +129,79 @@ func (c *compiler) lintUnkeyed(a *action, s actionSpec, path string) {
 		c.refuse(path+".lookups", "class K4 needs a lookup by its label")
 	case a.contract.Class == operation.ClassNone && len(a.lookups) > 0:
 		c.refuse(path+".lookups", "class K5 has nothing to look up by; with a label it is K4")
+	}
+}
+
+// lintUpsert: a repeat of an upsert is harmless as long as nothing newer was
+// written to the same object, and only the scope of its external key keeps that
+// true. The external key is an argument and not the operation's own mark: that
+// an object has it never confirms an operation.
+func (c *compiler) lintUpsert(a *action, s actionSpec, path string) {
+	if a.key != nil {
+		c.refuse(path+".key", "class K3 has no key: its external key is an argument, and the request writes it")
+	}
+	if w := s.Retry.Retention.word; w != "" && s.Retry.Retention.known() && w != wordForever {
+		c.refuse(path+".retry.retention", "an external key is kept as long as its object: forever, none or unknown")
+	}
+	external := argsOf(a.scope.refs())
+	if len(external) == 0 {
+		c.refuse(path+".scope", `class K3 needs a scope of its external key, such as "${args.external_key}": `+
+			"a repeat would overwrite what another operation has written since")
+		return
+	}
+	if !slices.ContainsFunc(argsOf(a.request.refs()), func(r ref) bool { return slices.Contains(external, r) }) {
+		c.refuse(path+".scope", "the request does not use the argument of the scope: the scope must be the key of the upsert")
+	}
+	byKey := false
+	for i, l := range a.lookups {
+		at := path + ".lookups[" + strconv.Itoa(i) + "]"
+		byKey = byKey || slices.ContainsFunc(argsOf(l.refs()), func(r ref) bool { return slices.Contains(external, r) })
+		if slices.ContainsFunc(l.match, func(m condition) bool { return m.soft }) {
+			c.refuse(at+".match", "class K3 has no soft rules: the object that looks alike is the one that is written to")
+		}
+		if l.confirms != a.lookups[0].confirms {
+			c.refuse(at+".match", "either all lookups of an upsert hold the operation's own mark or none does")
+		}
+	}
+	if !byKey {
+		c.refuse(path+".lookups", "class K3 needs a lookup by the argument of its scope, so that several objects with one key can be seen")
+	}
+	if a.contract.Absence.Provable {
+		c.refuse(path+".absence.provable", "class K3 proves no absence: repeat the upsert instead")
+	}
+}
+
+// argsOf returns the references to arguments, without the mark of the optional.
+func argsOf(refs []ref) []ref {
+	var out []ref
+	for _, r := range refs {
+		if r.space == spaceArgs {
+			out = append(out, ref{space: r.space, name: r.name})
+		}
+	}
+	return out
+}
+
+// lintUniqueness: how well an id is guarded is said where there is one.
+func (c *compiler) lintUniqueness(a *action, path string) {
+	if !a.contract.UniqueWeak {
+		return
+	}
+	if a.contract.Class != operation.ClassClientID && a.contract.Class != operation.ClassUpsert {
+		c.refuse(path+".uniqueness", "belongs to the classes K2 and K3, where the client chooses an id")
+	}
+	if a.contract.ConcurrentSafe {
+		c.refuse(path+".timing.concurrent_safe", "is false where uniqueness is weak: two requests at once may both create")
+	}
+}
+
+// lintScope: a scope is known when the intent is recorded, before any account
+// is at hand.
+func (c *compiler) lintScope(a *action, path string) {
+	for _, r := range a.scope.refs() {
+		if r.space == spaceAccount && r.name != "name" && r.name != "provider_id" {
+			c.refuse(path, "%s is not known when the intent is recorded: there are ${account.name} and ${account.provider_id}", r)
+		}
 	}
 }
 
@@ -178,6 +258,9 @@ func (c *compiler) lintOutcomes(a *action, path string) {
 			if !r.status.within(200, 299) {
 				c.refuse(at+".status", "a success has a status from 200 to 299")
 			}
+			if own := r.externalID.own; r.externalID.given && r.externalID.at == nil && !a.chosen(own) {
+				c.refuse(at+".external_id", "must be a JSON pointer, or a template with the operation's own id (K3: with the argument of the scope)")
+			}
 		case operation.OutcomeRejected:
 			c.lintRejected(r, at)
 		case operation.OutcomeNotApplied, operation.OutcomeBusy:
@@ -186,6 +269,9 @@ func (c *compiler) lintOutcomes(a *action, path string) {
 			}
 		case operation.OutcomeExists, operation.OutcomeMismatch, operation.OutcomeUnidentified,
 			operation.OutcomeUncertain, operation.OutcomeNotSent:
+		}
+		if a.request.encoding == encodingGraphQL && r.status.touches(200, 299) && len(r.body) == 0 && r.word != operation.OutcomeUncertain {
+			c.refuse(at+".body", "%s over a status of 2xx needs a condition on the body: GraphQL answers errors with 200", r.word)
 		}
 		if r.word != operation.OutcomeSuccess && r.externalID.given {
 			c.refuse(at+".external_id", "only a success names its object")
@@ -200,6 +286,15 @@ func (c *compiler) lintOutcomes(a *action, path string) {
 	if !success {
 		c.refuse(path, "no rule gives success")
 	}
+}
+
+// chosen reports whether a template names an id that the client chose.
+func (a *action) chosen(id template) bool {
+	if a.contract.Class != operation.ClassUpsert {
+		return id.own()
+	}
+	external := argsOf(a.scope.refs())
+	return id.own() || slices.ContainsFunc(argsOf(id.refs()), func(r ref) bool { return slices.Contains(external, r) })
 }
 
 // lintRejected: a definite no must not catch what says nothing definite.
@@ -223,17 +318,25 @@ func (c *compiler) lintRejected(r rule, at string) {
 // lintLookup: what confirms an operation carries its own mark, and the request
 // has written that mark.
 func (c *compiler) lintLookup(a *action, l lookup, at string) {
-	written := a.request.refs()
-	confirms := slices.ContainsFunc(l.match, func(m condition) bool {
-		return !m.soft && slices.ContainsFunc(m.want.refs(), func(r ref) bool {
-			return r.own() && slices.ContainsFunc(written, func(w ref) bool { return sameMark(r, w) })
-		})
-	})
-	if !confirms {
+	if !l.confirms && a.contract.Class != operation.ClassUpsert {
 		c.refuse(at+".match", "needs a hard rule with the operation's own key, uuid or label, as the request writes it")
 	}
 	if l.consistency != consistencyDirect && l.lag <= 0 {
 		c.refuse(at+".lag", "a lookup that is %s needs a lag", l.consistency)
+	}
+	if l.proves == provesAbsence {
+		c.lintProof(l, at)
+	}
+}
+
+// lintProof: what is not there is proven only by a read of what was written, of
+// all of it.
+func (c *compiler) lintProof(l lookup, at string) {
+	if l.consistency != consistencyDirect {
+		c.refuse(at+".proves", "lookup %s is %s: an index proves no absence", l.name, l.consistency)
+	}
+	if l.paging != nil && l.paging.kind == pagingNumber {
+		c.refuse(at+".proves", "numbered pages shift while they are read, which proves no absence: use a cursor or a read by id")
 	}
 }
 
@@ -255,13 +358,8 @@ func (c *compiler) lintAbsence(f *File, a *action, path string) {
 	if f.Proof == operation.ProofAssumed {
 		c.refuse(path+".provable", "an assumed promise proves no absence")
 	}
-	if len(a.lookups) == 0 {
-		c.refuse(path+".provable", "absence needs a lookup")
-	}
-	for _, l := range a.lookups {
-		if l.consistency != consistencyDirect {
-			c.refuse(path+".provable", "lookup %s is %s: an index proves no absence", l.name, l.consistency)
-		}
+	if !slices.ContainsFunc(a.lookups, func(l lookup) bool { return l.proves == provesAbsence }) {
+		c.refuse(path+".provable", "absence needs a direct lookup that says proves: absence; an index proves none")
 	}
 	if a.contract.Absence.EmptyReads < 1 {
 		c.refuse(path+".empty_reads", "must be 1 or more")
@@ -274,7 +372,7 @@ func (c *compiler) lintAbsence(f *File, a *action, path string) {
 // lintArguments: every argument that a template needs is there after binding.
 func (c *compiler) lintArguments(a *action, path string) {
 	var told []string
-	for _, r := range a.refs() {
+	for _, r := range append(a.refs(), a.scope.refs()...) {
 		if r.space != spaceArgs || slices.Contains(told, r.name) {
 			continue
 		}

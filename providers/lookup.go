@@ -35,7 +35,10 @@ type lookup struct {
 	consistency  string
 	lag          time.Duration
 	skew         time.Duration
+	proves       string
+	confirms     bool // a hard rule holds the operation's own mark
 	paging       *paging
+	sentinel     *sentinel
 	items        pointer
 	match        []condition
 	externalID   pointer
@@ -44,15 +47,26 @@ type lookup struct {
 	schedule     []time.Duration
 }
 
-type paging struct {
-	next  pointer
-	param string
-	max   int
-}
+// What a lookup that finds nothing may be taken for.
+const (
+	provesPresence = "presence"
+	provesAbsence  = "absence"
+)
 
 // byID reports whether the lookup reads one object by the operation's own id,
 // so that 404 means that there is none.
 func (l lookup) byID() bool { return l.consistency == consistencyDirect && l.request.path.own() }
+
+// confirms reports whether an object that fits the lookup must be the
+// operation's own: a hard rule holds a mark that the request has written.
+func (a *action) confirms(l lookup) bool {
+	written := a.request.refs()
+	return slices.ContainsFunc(l.match, func(m condition) bool {
+		return !m.soft && slices.ContainsFunc(m.want.refs(), func(r ref) bool {
+			return r.own() && slices.ContainsFunc(written, func(w ref) bool { return sameMark(r, w) })
+		})
+	})
+}
 
 // match is one object that a look found.
 type match struct {
@@ -139,6 +153,9 @@ func (a *action) conclude(look operation.Look, s scope, cred credential, found, 
 	for _, m := range found {
 		look.Matches = append(look.Matches, m.id)
 	}
+	if len(found) > 0 {
+		look.CreatedAt = found[0].created
+	}
 	for _, m := range weak {
 		look.Weak = append(look.Weak, m.id)
 	}
@@ -192,89 +209,85 @@ func (r *runner) run(ctx context.Context) {
 		r.reason = "the request can't be built"
 		return
 	}
-	cursors := make(map[string]bool)
-	for range r.pages() {
-		next, ok := r.page(ctx, out)
-		if !ok {
-			return
-		}
-		if next == "" {
-			r.complete = true
-			return
-		}
-		if cursors[next] {
-			r.reason = "the provider gave the same cursor twice"
-			return
-		}
-		cursors[next] = true
-		u := *out.url
-		query := u.Query()
-		query.Set(r.l.paging.param, next)
-		u.RawQuery = query.Encode()
-		out.url = &u
+	if r.complete, err = r.pages(ctx, out); err == nil && r.complete && len(r.found) == 0 {
+		err = r.watch(ctx)
 	}
-	// What was found counts, but the look is not complete.
+	if err != nil {
+		r.complete, r.reason = false, err.Error()
+	}
+}
+
+// pages reads page after page and reports whether it saw the last one. What was
+// found before an error counts.
+func (r *runner) pages(ctx context.Context, out rendered) (complete bool, err error) {
+	limit := 1
+	if r.l.paging != nil {
+		limit = r.l.paging.max
+	}
+	seen := make(map[string]bool)
+	for n := range limit {
+		ans, err := r.ask(ctx, out)
+		if err != nil {
+			return false, err
+		}
+		if ans.status == http.StatusNotFound {
+			if n > 0 {
+				return false, errors.New("status 404")
+			}
+			return true, nil // there is no such object; ask lets this pass for a read by id only
+		}
+		list, err := listAt(r.l.items, ans.doc)
+		if err != nil {
+			return false, err
+		}
+		if err := r.items(list); err != nil {
+			return false, err
+		}
+		if r.l.paging == nil {
+			return true, nil
+		}
+		next, more, err := r.l.paging.next(ans, n, len(list), out.url)
+		if err != nil || !more {
+			return err == nil, err
+		}
+		if seen[next.text] {
+			return false, errors.New("the provider gave the same cursor twice")
+		}
+		seen[next.text] = true
+		if out, err = r.l.paging.turn(out, next); err != nil {
+			return false, err
+		}
+	}
 	r.note = "more pages than the contract reads"
+	return false, nil
 }
 
-func (r *runner) pages() int {
-	if r.l.paging == nil {
-		return 1
-	}
-	return r.l.paging.max
-}
-
-// page reads one page and returns the cursor of the next.
-func (r *runner) page(ctx context.Context, out rendered) (next string, ok bool) {
+// ask sends one question and returns its answer, if it can be used.
+func (r *runner) ask(ctx context.Context, out rendered) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.total)
 	defer cancel()
 	x := send(ctx, r.acc.wire.pooled, out.request(r.cred, false))
 	r.requestID = cmp.Or(requestID(x.header, r.h.file.conn.requestIDHeader), r.requestID)
 	if x.err != nil {
-		r.reason = x.transport.Error
-		return "", false
-	}
-	if x.status == http.StatusNotFound && r.l.byID() {
-		return "", true
+		return answer{}, errors.New(x.transport.Error)
 	}
 	ans := newAnswer(x.status, x.header, x.body)
 	switch {
+	case x.status == http.StatusNotFound && r.l.byID():
+		return ans, nil
 	case x.status < 200 || x.status > 299:
-		r.reason = "status " + strconv.Itoa(x.status)
+		return ans, errors.New("status " + strconv.Itoa(x.status))
 	case ans.docErr != nil:
-		r.reason = "the answer is not JSON"
-	default:
-		if err := r.items(ans.doc); err != nil {
-			r.reason = err.Error()
-			return "", false
-		}
-		return r.next(ans.doc)
+		return ans, errors.New("the answer is not JSON")
+	case out.graphql && len(pointer{"errors"}.find(ans.doc)) > 0:
+		// A field that failed is null, and null would be taken for nothing there.
+		return ans, errors.New("the answer has errors")
 	}
-	return "", false
-}
-
-func (r *runner) next(doc any) (string, bool) {
-	if r.l.paging == nil {
-		return "", true
-	}
-	v, ok := r.l.paging.next.first(doc)
-	if !ok || v == false {
-		return "", true
-	}
-	text, ok := asText(v)
-	if !ok || len(text) > 4096 {
-		r.reason = "the cursor can't be read"
-		return "", false
-	}
-	return text, true
+	return ans, nil
 }
 
 // items judges every object of a page.
-func (r *runner) items(doc any) error {
-	list, err := r.list(doc)
-	if err != nil {
-		return err
-	}
+func (r *runner) items(list []any) error {
 	for _, item := range list {
 		hard, soft, err := r.judge(item)
 		if err != nil {
@@ -287,7 +300,7 @@ func (r *runner) items(doc any) error {
 		switch {
 		case !ok:
 			return errors.New("an object that matches has no readable id")
-		case hard:
+		case hard && r.l.confirms:
 			r.found = append(r.found, m)
 		default:
 			r.weak = append(r.weak, m)
@@ -296,14 +309,14 @@ func (r *runner) items(doc any) error {
 	return nil
 }
 
-// list returns the objects of an answer. Null is none; a missing member is an
+// listAt returns the objects of an answer. Null is none; a missing member is an
 // answer that we don't understand.
-func (r *runner) list(doc any) ([]any, error) {
+func listAt(items pointer, doc any) ([]any, error) {
 	v, ok := doc, true
-	if len(r.l.items) > 0 {
-		parent, _ := r.l.items[:len(r.l.items)-1].first(doc)
+	if len(items) > 0 {
+		parent, _ := items[:len(items)-1].first(doc)
 		members, isObject := parent.(map[string]any)
-		v, ok = members[r.l.items[len(r.l.items)-1]]
+		v, ok = members[items[len(items)-1]]
 		ok = ok && isObject
 	}
 	switch v := v.(type) {

@@ -85,3 +85,17 @@ func (p pointer) replace(doc, value any) any {
 	}
 	return doc
 }
+
+// set writes a member of an object that is there, and reports whether it could.
+// It changes doc.
+func (p pointer) set(doc, value any) bool {
+	if len(p) == 0 {
+		return false
+	}
+	parent, _ := p[:len(p)-1].first(doc)
+	members, ok := parent.(map[string]any)
+	if ok {
+		members[p[len(p)-1]] = value
+	}
+	return ok
+}

@@ -154,6 +154,25 @@ func (r *Registry) BindAs(ctx context.Context, ref events.ContractRef, provider,
 	return e.file.Bind(action, args)
 }
 
+// Scope returns the conflict scope of a new intent by the contract in force, or
+// "" where its action has none. The arguments must be bound. See [File.Scope].
+func (r *Registry) Scope(provider, action string, boundArgs []byte, account events.Account) (string, error) {
+	e, ok := r.current[actionName{provider, action}]
+	if !ok {
+		return "", errNoAction(clip(provider), clip(action))
+	}
+	return e.file.Scope(action, boundArgs, account)
+}
+
+// ScopeAs is Scope by the revision that an intent names.
+func (r *Registry) ScopeAs(ctx context.Context, ref events.ContractRef, provider, action string, boundArgs []byte, account events.Account) (string, error) {
+	e, err := r.revision(ctx, provider, ref)
+	if err != nil {
+		return "", err
+	}
+	return e.file.Scope(action, boundArgs, account)
+}
+
 // ContractOf returns the contract of an operation, by the revision that its
 // intent names; it needs neither the account nor its credential. The error wraps
 // ErrNotMine where this process lacks the revision.

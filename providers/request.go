@@ -19,9 +19,10 @@ import (
 
 // The encodings of a body.
 const (
-	encodingJSON = "json"
-	encodingForm = "form"
-	encodingNone = "none"
+	encodingJSON    = "json"
+	encodingForm    = "form"
+	encodingGraphQL = "graphql" // a JSON body of query and variables
+	encodingNone    = "none"
 )
 
 // MaxRequestBytes is the largest body of a request.
@@ -49,10 +50,11 @@ type requestTemplate struct {
 // keyTemplate is where the operation's key goes. In body and in path it is
 // already part of the request's template; the contract only names the place.
 type keyTemplate struct {
-	in     string
-	name   string
-	value  template
-	maxLen int
+	in      string
+	name    string
+	value   template
+	maxLen  int
+	methods []string
 }
 
 // The places of a key.
@@ -88,6 +90,7 @@ type rendered struct {
 	url     *url.URL
 	headers []header // sorted by name
 	body    []byte
+	graphql bool
 }
 
 // render builds the request.
@@ -96,7 +99,7 @@ func (r requestTemplate) render(s scope, base *url.URL) (rendered, error) {
 	if err != nil {
 		return rendered{}, err
 	}
-	out := rendered{method: r.method}
+	out := rendered{method: r.method, graphql: r.encoding == encodingGraphQL}
 	if out.url, err = under(base, path); err != nil {
 		return rendered{}, err
 	}
@@ -150,7 +153,7 @@ func under(base *url.URL, path string) (*url.URL, error) {
 
 func (r requestTemplate) renderBody(s scope) (body []byte, contentType string, err error) {
 	switch r.encoding {
-	case encodingJSON:
+	case encodingJSON, encodingGraphQL:
 		v, _, err := s.render(r.body)
 		if err != nil {
 			return nil, "", err

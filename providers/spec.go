@@ -51,20 +51,22 @@ type requestSpec struct {
 }
 
 type actionSpec struct {
-	Class     string        `yaml:"class"`
-	Args      argsSpec      `yaml:"args"`
-	Request   requestSpec   `yaml:"request"`
-	Key       *keySpec      `yaml:"key"`
-	Timing    timingSpec    `yaml:"timing"`
-	ErrorCode string        `yaml:"error_code"`
-	Outcomes  []outcomeSpec `yaml:"outcomes"`
-	Result    resultSpec    `yaml:"result"`
-	Retry     retrySpec     `yaml:"retry"`
-	Lookups   []lookupSpec  `yaml:"lookups"`
-	Absence   absenceSpec   `yaml:"absence"`
-	OnUnknown []string      `yaml:"on_unknown"`
-	Approval  approvalSpec  `yaml:"approval"`
-	Limits    limitsSpec    `yaml:"limits"`
+	Class      string        `yaml:"class"`
+	Scope      string        `yaml:"scope"`
+	Uniqueness string        `yaml:"uniqueness"`
+	Args       argsSpec      `yaml:"args"`
+	Request    requestSpec   `yaml:"request"`
+	Key        *keySpec      `yaml:"key"`
+	Timing     timingSpec    `yaml:"timing"`
+	ErrorCode  string        `yaml:"error_code"`
+	Outcomes   []outcomeSpec `yaml:"outcomes"`
+	Result     resultSpec    `yaml:"result"`
+	Retry      retrySpec     `yaml:"retry"`
+	Lookups    []lookupSpec  `yaml:"lookups"`
+	Absence    absenceSpec   `yaml:"absence"`
+	OnUnknown  []string      `yaml:"on_unknown"`
+	Approval   approvalSpec  `yaml:"approval"`
+	Limits     limitsSpec    `yaml:"limits"`
 }
 
 type argsSpec struct {
@@ -74,10 +76,11 @@ type argsSpec struct {
 }
 
 type keySpec struct {
-	In     string `yaml:"in"`
-	Name   string `yaml:"name"`
-	Value  string `yaml:"value"`
-	MaxLen int    `yaml:"max_len"`
+	In      string   `yaml:"in"`
+	Name    string   `yaml:"name"`
+	Value   string   `yaml:"value"`
+	MaxLen  int      `yaml:"max_len"`
+	Methods []string `yaml:"methods"`
 }
 
 type timingSpec struct {
@@ -134,18 +137,33 @@ type lookupSpec struct {
 	Consistency string          `yaml:"consistency"`
 	Lag         duration        `yaml:"lag"`
 	Skew        duration        `yaml:"skew"`
+	Proves      string          `yaml:"proves"`
 	Paging      *pagingSpec     `yaml:"paging"`
 	Items       string          `yaml:"items"`
 	Match       []conditionSpec `yaml:"match"`
 	ExternalID  string          `yaml:"external_id"`
 	CreatedAt   string          `yaml:"created_at"`
 	Schedule    []duration      `yaml:"schedule"`
+	Sentinel    *sentinelSpec   `yaml:"sentinel"`
 }
 
+// pagingSpec is one of four kinds: next, last_id, link, page.
 type pagingSpec struct {
-	Next  string `yaml:"next"`
-	Param string `yaml:"param"`
-	Max   int    `yaml:"max"`
+	Next   string `yaml:"next"`
+	LastID string `yaml:"last_id"`
+	More   string `yaml:"more"`
+	Param  string `yaml:"param"`
+	In     string `yaml:"in"`
+	Link   bool   `yaml:"link"`
+	Page   string `yaml:"page"`
+	Size   int    `yaml:"size"`
+	Max    int    `yaml:"max"`
+}
+
+type sentinelSpec struct {
+	Request requestSpec `yaml:"request"`
+	Items   *string     `yaml:"items"`
+	AtLeast int         `yaml:"at_least"`
 }
 
 type absenceSpec struct {

@@ -21,6 +21,7 @@ const (
 	opKey          = "key"
 	opUUID         = "uuid"
 	opUUIDPlain    = "uuid_plain"
+	opUUIDv4       = "uuid_v4"
 	opLabel        = "label"
 	opArgsDigest   = "args_digest"
 	opFirstRFC3339 = "first_send_rfc3339"
@@ -40,7 +41,7 @@ func (r ref) String() string { return "${" + r.space + "." + r.name + "}" }
 // operation in every account, and the same for all its attempts (I17). The
 // operation id is not: two tenants may share an account.
 func (r ref) own() bool {
-	return r.space == spaceOp && slices.Contains([]string{opKey, opUUID, opUUIDPlain, opLabel}, r.name)
+	return r.space == spaceOp && slices.Contains([]string{opKey, opUUID, opUUIDPlain, opUUIDv4, opLabel}, r.name)
 }
 
 // part is a piece of a template: literal text, or a reference.
@@ -101,7 +102,7 @@ func parseRef(inside string) (ref, error) {
 	case spaceArgs:
 		return r, nil
 	case spaceOp:
-		names := []string{opID, opKey, opUUID, opUUIDPlain, opLabel, opArgsDigest, opFirstRFC3339, opFirstUnix}
+		names := []string{opID, opKey, opUUID, opUUIDPlain, opUUIDv4, opLabel, opArgsDigest, opFirstRFC3339, opFirstUnix}
 		if !slices.Contains(names, name) {
 			return r, fmt.Errorf("${%s}: there is no such value; there are %s", clip(inside), strings.Join(names, ", "))
 		}
@@ -174,6 +175,8 @@ func inConnectionHeader() place {
 }
 
 func inKey() place { return place{name: "a key", op: true} }
+
+func inScope() place { return place{name: "a scope", args: true, account: true} }
 
 func inRule() place { return place{name: "a rule", args: true, op: true, account: true} }
 

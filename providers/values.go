@@ -62,9 +62,17 @@ func newScope(c Call, account map[string]string) (scope, error) {
 		opID: c.Operation, opKey: key, opLabel: "opl" + plain, opArgsDigest: c.Intent.ArgsDigest,
 	}
 	if uuidForm.MatchString(key) {
-		op[opUUID], op[opUUIDPlain] = key, plain
+		op[opUUID], op[opUUIDPlain], op[opUUIDv4] = key, plain, asV4(key)
 	}
 	return scope{args: args, op: op, account: account}, nil
+}
+
+// asV4 writes the version and the variant of a random UUID (RFC 9562, version 4)
+// into a derived one, for providers that accept no other.
+func asV4(uuid string) string {
+	const variants = "89ab"
+	variant := variants[strings.IndexByte("0123456789abcdef", uuid[19])%len(variants)]
+	return uuid[:14] + "4" + uuid[15:19] + string(variant) + uuid[20:]
 }
 
 // withFirstSend adds the time of the first send, less the skew.
