@@ -28,10 +28,11 @@ type File struct {
 	Proof operation.Evidenced
 	Cite  []string
 
-	data    []byte
-	digest  string
-	conn    connection
-	actions map[string]*action
+	data     []byte
+	digest   string
+	warnings []Warning
+	conn     connection
+	actions  map[string]*action
 }
 
 // Limits are what the executor keeps to, for each account. Zero means no limit.

@@ -102,7 +102,7 @@ func TestAContractThatCantBeSafeIsRefused(t *testing.T) {
 		"contains the empty text":             {crm, `{at: /error/code, equals: refused}`, `{at: /error/code, contains: ""}`, "it would always match"},
 		"no schedule":                         {crm, "        schedule: [2s, 10s, 30s, 2m, 10m, 1h]\n", "", "schedule: is missing"},
 		"eventual without lag":                {crm, "        lag: 5s\n", "", "needs a lag"},
-		"cite missing":                        {crm, "  - package providers/simulator, its doc comments; preset crm\n", "  []\n", "needs a source"},
+		"cite missing":                        {crm, "  - package providers/simulator, its doc comments; preset crm (read 2026-11-30)\n", "  []\n", "needs a source"},
 	}
 	place := regexp.MustCompile(`^contract\.yaml:\d+: `)
 	for name, tt := range tests {

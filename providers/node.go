@@ -54,17 +54,19 @@ func (d *decoder) fail(n *yaml.Node, path, format string, args ...any) error {
 	return &LoadError{File: d.file, Line: n.Line, Path: path, Text: fmt.Sprintf(format, args...)}
 }
 
-// at makes an error about a path that was read before. An unknown path gets the
-// line of its nearest parent.
+// at makes an error about a path that was read before.
 func (d *decoder) at(path, format string, args ...any) error {
-	line := 1
+	return &LoadError{File: d.file, Line: d.line(path), Path: path, Text: fmt.Sprintf(format, args...)}
+}
+
+// line returns the line of a path that was read, or of its nearest parent.
+func (d *decoder) line(path string) int {
 	for p := path; p != ""; p = p[:max(strings.LastIndexAny(p, ".["), 0)] {
 		if l, ok := d.lines[p]; ok {
-			line = l
-			break
+			return l
 		}
 	}
-	return &LoadError{File: d.file, Line: line, Path: path, Text: fmt.Sprintf(format, args...)}
+	return 1
 }
 
 // document reads the only document of the file into v.
