@@ -46,6 +46,15 @@ type Answer struct {
 	RecordedAt   time.Time         `json:"recorded_at"`
 	StatusSince  time.Time         `json:"status_since"`
 	AgeMS        int64             `json:"age_ms"`
+	// PossibleRepeatOf is an earlier operation of the same user request with
+	// the same provider, account and action; a hint, whatever its arguments.
+	PossibleRepeatOf string `json:"possible_repeat_of,omitempty"`
+	// Hold is why it waits for a person, beside a review.
+	Hold string `json:"hold,omitempty"`
+	// Request is what is sent, redacted, and ScopeTakenBy the other operation
+	// that took the conflict scope last; both where detail was asked for.
+	Request      json.RawMessage `json:"request,omitempty"`
+	ScopeTakenBy string          `json:"scope_taken_by,omitempty"`
 	// State is the whole fold, where detail was asked for.
 	State *operation.State `json:"state,omitempty"`
 }
@@ -58,6 +67,7 @@ func NewAnswer(s operation.State, now time.Time) Answer {
 		Undetermined: s.Undetermined, Duplicate: s.Duplicate, Attempts: s.Started, Provider: s.Intent.Provider,
 		Account: s.Intent.Account.Name, Action: s.Intent.Action, RequestID: s.Intent.RequestID,
 		Labels: s.Intent.Labels, IntentDigest: s.Intent.IntentDigest, RecordedAt: s.RecordedAt,
+		PossibleRepeatOf: s.Intent.PossibleRepeatOf, Hold: s.Hold,
 		StatusSince: s.StatusSince, AgeMS: max(now.Sub(s.StatusSince), 0).Milliseconds(),
 	}
 	if n := len(s.Attempts); n > 0 {

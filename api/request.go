@@ -34,6 +34,11 @@ type SubmitRequest struct {
 	Approval        *GivenApproval    `json:"approval,omitempty"`
 	Labels          map[string]string `json:"labels,omitempty"`
 	Limits          *events.Limits    `json:"limits,omitempty"`
+	// ConflictScope keeps operations of one scope from being in doubt at the
+	// same time. Left out where the contract derives it from the arguments.
+	ConflictScope string `json:"conflict_scope,omitempty"`
+	// RepeatOf says that the wish repeats that operation on purpose: it is then
+	// no possible repeat.
 	RepeatOf        string            `json:"repeat_of,omitempty"`
 	Compensates     string            `json:"compensates,omitempty"`
 	Traceparent     string            `json:"traceparent,omitempty"`

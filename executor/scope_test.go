@@ -259,7 +259,7 @@ func TestAtMostOneOperationOfAScopeIsInDoubt(t *testing.T) {
 }
 
 func playScope(t *testing.T, seed uint64) {
-	random := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // a test's dice
+	random := rand.New(rand.NewPCG(seed, 7))
 	var dice sync.Mutex
 	chance := func(p float64) bool {
 		dice.Lock()

@@ -91,7 +91,9 @@ func checkSubmit(r api.SubmitRequest) *api.Problem {
 			return api.NewProblem(api.ProblemInvalidID, "%v", err)
 		}
 	}
-	for what, id := range map[string]string{"repeat_of": r.RepeatOf, "compensates": r.Compensates} {
+	for what, id := range map[string]string{
+		"repeat_of": r.RepeatOf, "compensates": r.Compensates, "conflict_scope": r.ConflictScope,
+	} {
 		if id == "" {
 			continue
 		}

@@ -59,8 +59,18 @@ type Catalogue interface {
 	// digest and fills in its defaults. The error wraps ErrArguments if they do
 	// not fit, and then names places, not values; any other error may pass.
 	Bind(ctx context.Context, ref events.ContractRef, provider, action string, args []byte) ([]byte, error)
+	// Scope derives the conflict scope of bound arguments by the revision with
+	// this digest; "" where the action has none.
+	Scope(ctx context.Context, ref events.ContractRef, provider, action string, account events.Account, args []byte) (string, error)
+	// Render returns the request that would be sent, redacted, as JSON.
+	Render(ctx context.Context, s operation.State) (json.RawMessage, error)
 	// Keep stores the revision, so that it can be found for ever.
 	Keep(ctx context.Context, contractDigest string) error
+}
+
+// Scopes are the records of which operation took a conflict scope last.
+type Scopes interface {
+	LastScope(ctx context.Context, tenant, scope string) (operation string, seq uint64, err error)
 }
 
 // Bounds of the service.
@@ -80,7 +90,12 @@ type Tenant struct {
 	// ApprovalInSubmit allows an approval to come with the intent. Only for
 	// tenants whose application, not its model, asks the person.
 	ApprovalInSubmit bool
+	// HoldRepeats holds a possible repeat until a person resumes or cancels it.
+	HoldRepeats bool
 }
+
+// HoldPossibleRepeat is why a possible repeat is held.
+const HoldPossibleRepeat = "possible_repeat"
 
 // Config is what a Service needs.
 type Config struct {
@@ -90,6 +105,11 @@ type Config struct {
 	// Ledger is the id of the ledger, a UUID.
 	Ledger  string
 	Tenants []Tenant
+	// Earlier returns an operation of the tenant with the same request_id,
+	// provider, account and action, or "". It may be nil.
+	Earlier func(tenant string, i events.IntentRecorded) string
+	// Scopes tells who holds a conflict scope. It may be nil.
+	Scopes Scopes
 	// Actor names this process in the events that it writes.
 	Actor  string
 	Now    func() time.Time
@@ -180,7 +200,7 @@ func (s *Service) submit(ctx context.Context, tenant string, raw []byte) (api.An
 				return fail(p)
 			}
 		} else {
-			intent, p := s.freeze(ctx, tenant, id, req)
+			intent, p := s.freeze(ctx, t, id, req)
 			if p != nil {
 				return fail(p)
 			}
@@ -302,7 +322,7 @@ func (s *Service) compare(ctx context.Context, state operation.State, req api.Su
 }
 
 // freeze makes the intent that is recorded.
-func (s *Service) freeze(ctx context.Context, tenant, id string, req api.SubmitRequest) (events.IntentRecorded, *api.Problem) {
+func (s *Service) freeze(ctx context.Context, tenant Tenant, id string, req api.SubmitRequest) (events.IntentRecorded, *api.Problem) {
 	var none events.IntentRecorded
 	offer, err := s.cfg.Catalogue.Offer(ctx, req.Provider, req.Account, req.Action)
 	switch {
@@ -329,7 +349,7 @@ func (s *Service) freeze(ctx context.Context, tenant, id string, req api.SubmitR
 	if req.ArgsDigest != "" && req.ArgsDigest != digest(args) {
 		return none, api.NewProblem(api.ProblemDigestMismatch, "args_digest is %s, the bound arguments have %s", cut(req.ArgsDigest), digest(args))
 	}
-	key, err := events.ProviderKey(s.cfg.Ledger, tenant, id)
+	key, err := events.ProviderKey(s.cfg.Ledger, tenant.ID, id)
 	if err != nil {
 		return none, api.NewProblem(api.ProblemUnavailable, "%v", err)
 	}
@@ -338,6 +358,10 @@ func (s *Service) freeze(ctx context.Context, tenant, id string, req api.SubmitR
 		return none, p
 	}
 	onUnknown, p := choice(offer.Contract, req.OnUnknown, approval)
+	if p != nil {
+		return none, p
+	}
+	scope, p := s.scope(ctx, offer, req, args)
 	if p != nil {
 		return none, p
 	}
@@ -350,12 +374,38 @@ func (s *Service) freeze(ctx context.Context, tenant, id string, req api.SubmitR
 		RequestID: req.RequestID, Origin: req.Origin, RequestedBy: req.RequestedBy, Basis: req.Basis,
 		Source:   events.Source{System: req.Source, EventID: req.SourceEventID, Slot: req.Slot},
 		Approval: approval, Labels: req.Labels, RepeatOf: req.RepeatOf, Compensates: req.Compensates, Limits: req.Limits,
+		ConflictScope: scope,
 	}
-	intent.IntentDigest, err = intentDigest(tenant, id, intent)
+	if s.cfg.Earlier != nil && req.RepeatOf == "" {
+		intent.PossibleRepeatOf = s.cfg.Earlier(tenant.ID, intent)
+		if intent.PossibleRepeatOf != "" && tenant.HoldRepeats {
+			intent.Hold = HoldPossibleRepeat
+		}
+	}
+	intent.IntentDigest, err = intentDigest(tenant.ID, id, intent)
 	if err != nil {
 		return none, api.NewProblem(api.ProblemMalformed, "%v", err)
 	}
 	return intent, nil
+}
+
+// scope returns the conflict scope: what the contract derives from the
+// arguments, or what was handed in.
+func (s *Service) scope(ctx context.Context, offer Offer, req api.SubmitRequest, args []byte) (string, *api.Problem) {
+	if !offer.Contract.Scoped {
+		return req.ConflictScope, nil
+	}
+	if req.ConflictScope != "" {
+		return "", api.NewProblem(api.ProblemNotAllowed, "the contract derives the conflict scope from the arguments; leave conflict_scope out")
+	}
+	scope, err := s.cfg.Catalogue.Scope(ctx, offer.Ref, req.Provider, req.Action, offer.Account, args)
+	if err != nil {
+		return "", s.unavailable(ctx, "derive the conflict scope", err)
+	}
+	if err := events.CheckID("scope", scope); err != nil {
+		return "", s.unavailable(ctx, "derive the conflict scope", err)
+	}
+	return scope, nil
 }
 
 func requirement(c operation.Contract, req api.SubmitRequest, now time.Time) (*events.Approval, *api.Problem) {
@@ -427,13 +477,29 @@ func (s *Service) Get(ctx context.Context, tenant string, raw []byte) (api.Answe
 	if p != nil {
 		return api.Answer{}, p
 	}
-	return s.detailed(state, req.Detail), nil
+	return s.detailed(ctx, state, req.Detail), nil
 }
 
-func (s *Service) detailed(state operation.State, detail bool) api.Answer {
+// detailed adds what takes a look around: the request as it would be sent, and
+// who holds the conflict scope. Neither is worth failing for.
+func (s *Service) detailed(ctx context.Context, state operation.State, detail bool) api.Answer {
 	a := api.NewAnswer(state, s.cfg.Now())
-	if detail {
-		a.State = &state
+	if !detail {
+		return a
+	}
+	a.State = &state
+	if shown, err := s.cfg.Catalogue.Render(ctx, state); err == nil {
+		a.Request = shown
+	} else {
+		s.cfg.Logger.LogAttrs(ctx, slog.LevelDebug, "request can't be shown", slog.String("tenant", state.Tenant),
+			slog.String("operation_id", state.OperationID), slog.Any("err", err))
+	}
+	if s.cfg.Scopes == nil || state.Intent.ConflictScope == "" || state.Status.Final() {
+		return a
+	}
+	holder, _, err := s.cfg.Scopes.LastScope(ctx, state.Tenant, state.Intent.ConflictScope)
+	if err == nil && holder != state.OperationID {
+		a.ScopeTakenBy = holder
 	}
 	return a
 }
@@ -499,7 +565,7 @@ func (s *Service) Wait(ctx context.Context, tenant string, raw []byte) (api.Answ
 		}
 		break
 	}
-	return s.detailed(state, req.Detail), nil
+	return s.detailed(ctx, state, req.Detail), nil
 }
 
 // List returns the operations of a tenant that pass the filter, ordered by
@@ -560,7 +626,7 @@ func matches(r api.ListRequest, st operation.State, now time.Time) bool {
 	label, hasLabel := st.Intent.Labels[name]
 	switch {
 	case len(r.Status) > 0 && !slices.Contains(r.Status, st.Status),
-		r.Review && st.Review == nil,
+		r.Review && st.Review == nil && (st.Hold == "" || st.Status.Final()),
 		r.RequestID != "" && st.Intent.RequestID != r.RequestID,
 		r.ExternalID != "" && !slices.Contains(st.ExternalIDs, r.ExternalID),
 		r.Provider != "" && st.Intent.Provider != r.Provider,

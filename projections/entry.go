@@ -63,10 +63,12 @@ type brief struct {
 	version uint64
 	lastSeq uint64
 	open    bool
+	// wish is what wishOf says of the intent.
+	wish string
 }
 
 func briefOf(s operation.State) brief {
-	return brief{fold: operation.FoldVersion, version: s.Version, lastSeq: s.LastSeq, open: isOpen(s)}
+	return brief{fold: operation.FoldVersion, version: s.Version, lastSeq: s.LastSeq, open: isOpen(s), wish: wishOf(s.Intent)}
 }
 
 // isOpen reports whether anything may still happen by itself or by a person.
@@ -80,14 +82,14 @@ func (b brief) String() string {
 	if b.open {
 		word = "open"
 	}
-	return fmt.Sprintf("%d %d %d %s", b.fold, b.version, b.lastSeq, word)
+	return strings.TrimRight(fmt.Sprintf("%d %d %d %s %s", b.fold, b.version, b.lastSeq, word, b.wish), " ")
 }
 
 // briefIn reads the header of an entry, or the entry itself if there is none.
 // ok is false if neither can be read.
 func briefIn(v value) (b brief, ok bool) {
 	var word string
-	if n, _ := fmt.Sscanf(v.header.Get(entryHeader), "%d %d %d %s", &b.fold, &b.version, &b.lastSeq, &word); n == 4 {
+	if n, _ := fmt.Sscanf(v.header.Get(entryHeader), "%d %d %d %s %s", &b.fold, &b.version, &b.lastSeq, &word, &b.wish); n >= 4 {
 		b.open = word == "open"
 		return b, true
 	}

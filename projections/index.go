@@ -96,6 +96,7 @@ type Index struct {
 	open    map[string]*item
 	due     map[events.NextAction]*dueHeap
 	closed  *recent
+	wishes  *wishes
 	changed chan struct{}
 	ready   bool
 	subs    map[string]map[*subscription]struct{}
@@ -115,7 +116,7 @@ func NewIndex(cfg Config) (*Index, error) {
 	}
 	return &Index{
 		part: p, b: p.bucket("OPERATIONS"), open: map[string]*item{}, due: make(map[events.NextAction]*dueHeap),
-		closed: newRecent(maxClosed), changed: make(chan struct{}), subs: map[string]map[*subscription]struct{}{},
+		closed: newRecent(maxClosed), wishes: newWishes(), changed: make(chan struct{}), subs: map[string]map[*subscription]struct{}{},
 	}, nil
 }
 
@@ -160,7 +161,7 @@ func (x *Index) entry(ctx context.Context, m jetstream.Msg, rev uint64) {
 		return
 	}
 	v := value{rev: rev, header: m.Headers(), data: m.Data()}
-	if b, ok := briefIn(v); ok && !x.interested(key, b) {
+	if b, ok := briefIn(v); ok && !x.interested(key, tenant, operationID, b) {
 		return
 	}
 	state, err := decodeState(v.data)
@@ -175,10 +176,12 @@ func (x *Index) entry(ctx context.Context, m jetstream.Msg, rev uint64) {
 	x.apply(key, state)
 }
 
-// interested reports whether an entry would change anything.
-func (x *Index) interested(key string, b brief) bool {
+// interested reports whether an entry would change anything, beside the wish
+// that it notes.
+func (x *Index) interested(key, tenant, operationID string, b brief) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.wishes.note(tenant, b.wish, operationID)
 	if len(x.subs[key]) > 0 {
 		return true
 	}
@@ -223,6 +226,7 @@ func (x *Index) apply(key string, s operation.State) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.wishes.note(s.Tenant, wishOf(s.Intent), s.OperationID)
 	for sub := range x.subs[key] {
 		sub.offer(s)
 	}

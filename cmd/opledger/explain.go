@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -56,6 +59,8 @@ func explain(w io.Writer, a api.Answer) error {
 	row("intent digest", "%s", s.Intent.IntentDigest)
 	row("contract", "%s revision %d, %s", s.Intent.ContractRef.Name, s.Intent.Revision, s.Intent.Digest)
 	row("key, label", "%s, %s", s.Intent.IdempotencyKey, operation.Label(s.Intent.IdempotencyKey))
+	explainOrigin(row, s)
+	explainRequest(row, a)
 	row("recorded", "%s", clock(s.RecordedAt))
 	explainPermission(row, s)
 	for _, at := range s.Attempts {
@@ -77,6 +82,56 @@ func explain(w io.Writer, a api.Answer) error {
 		row("decide", "opledger resolve %s --expect-version %d --reason … (%s)", s.OperationID, s.Version, choices(s.Status))
 	}
 	return t.Flush()
+}
+
+// explainOrigin tells where the wish comes from, so that two texts of one user
+// request are noticed.
+func explainOrigin(row func(string, string, ...any), s operation.State) {
+	i := s.Intent
+	if i.RequestID != "" {
+		row("user request", "%s", i.RequestID)
+	}
+	var from []string
+	if o := i.Origin; o != nil {
+		for _, part := range [][2]string{{"agent", o.Agent}, {"run", o.Run}, {"tool", o.Tool}, {"call", o.ToolCallID}} {
+			if part[1] != "" {
+				from = append(from, part[0]+" "+part[1])
+			}
+		}
+	}
+	if i.RequestedBy != "" {
+		from = append(from, "for "+i.RequestedBy)
+	}
+	if len(from) > 0 {
+		row("origin", "%s", strings.Join(from, ", "))
+	}
+	if i.PossibleRepeatOf != "" {
+		row("repeat?", "%s has the same user request, provider, account and action; compare the two", i.PossibleRepeatOf)
+	}
+	if i.RepeatOf != "" {
+		row("repeats", "%s, on purpose", i.RepeatOf)
+	}
+}
+
+// explainRequest shows what is sent, as the approver of it must see it, and
+// whom it waits for.
+func explainRequest(row func(string, string, ...any), a api.Answer) {
+	var r struct {
+		Method, URL, Body string
+		Header            map[string]string
+	}
+	if len(a.Request) > 0 && json.Unmarshal(a.Request, &r) == nil {
+		row("request", "%s %s", r.Method, r.URL)
+		for _, name := range slices.Sorted(maps.Keys(r.Header)) {
+			row("", "%s: %s", name, r.Header[name])
+		}
+		if r.Body != "" {
+			row("", "%s", r.Body)
+		}
+	}
+	if scope := a.State.Intent.ConflictScope; scope != "" {
+		row("conflict scope", "%s%s", scope, after(", last taken by ", a.ScopeTakenBy))
+	}
 }
 
 func explainEnd(row func(string, string, ...any), s operation.State) {
@@ -195,7 +250,7 @@ func explainPermission(row func(string, string, ...any), s operation.State) {
 		}
 	}
 	if s.Hold != "" {
-		row("hold", "%s", s.Hold)
+		row("hold", "%s; nothing is sent until a person decides: opledger resolve %s --expect-version %d --resume, or opledger cancel %s", s.Hold, s.OperationID, s.Version, s.OperationID)
 	}
 	if s.Halted != "" {
 		row("halted", "%s; nothing is sent until a person resumes", s.Halted)

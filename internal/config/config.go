@@ -74,9 +74,20 @@ type NATS struct {
 type Tenant struct {
 	ID string `yaml:"id"`
 	// ApprovalInSubmit allows approvals to come with an intent.
-	ApprovalInSubmit bool   `yaml:"approval_in_submit"`
+	ApprovalInSubmit bool `yaml:"approval_in_submit"`
+	// PossibleRepeats says what becomes of a wish that has request_id,
+	// provider, account and action in common with an earlier one: "flag" (the
+	// default) names the earlier one in it, "hold" also holds it until a person
+	// resumes or cancels it.
+	PossibleRepeats string `yaml:"possible_repeats"`
 	Users            []User `yaml:"users"`
 }
+
+// What becomes of a possible repeat.
+const (
+	FlagRepeats = "flag"
+	HoldRepeats = "hold"
+)
 
 // User is a credential on the bus.
 type User struct {
@@ -214,6 +225,9 @@ func (c *Config) Check() error {
 			fail("tenants[%d]: %q stands twice", i, t.ID)
 		}
 		seen[t.ID] = true
+		if !slices.Contains([]string{"", FlagRepeats, HoldRepeats}, t.PossibleRepeats) {
+			fail("tenants[%d].possible_repeats must be %s or %s", i, FlagRepeats, HoldRepeats)
+		}
 		for j, u := range t.Users {
 			at := fmt.Sprintf("tenants[%d].users[%d]", i, j)
 			if users[u.Name] {

@@ -459,11 +459,11 @@ func overdue(a events.NextAction) bool { return a != events.NextDecision && a !=
 func (n *Node) startAPI(ctx context.Context) error {
 	var tenants []intake.Tenant
 	for _, t := range n.cfg.Tenants {
-		tenants = append(tenants, intake.Tenant{ID: t.ID, ApprovalInSubmit: t.ApprovalInSubmit})
+		tenants = append(tenants, intake.Tenant{ID: t.ID, ApprovalInSubmit: t.ApprovalInSubmit, HoldRepeats: t.PossibleRepeats == config.HoldRepeats})
 	}
 	svc, err := intake.New(intake.Config{
 		Recorder: n.writer, States: states{n.store, n.index, n.recent}, Catalogue: n.catalogue, Ledger: n.journal.Ledger(),
-		Tenants: tenants, Actor: n.worker, Now: n.clock.Now, Random: mathrand.Float64, Observe: n.metrics.Intent, Logger: n.log,
+		Tenants: tenants, Earlier: n.index.Earlier, Scopes: journal{n.journal}, Actor: n.worker, Now: n.clock.Now, Random: mathrand.Float64, Observe: n.metrics.Intent, Logger: n.log,
 	})
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package node
 import (
 	"container/list"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -189,6 +190,24 @@ func (c *catalogue) Bind(ctx context.Context, ref events.ContractRef, provider, 
 		return nil, fmt.Errorf("%w: %w", intake.ErrArguments, err)
 	}
 	return bound, err
+}
+
+// Scope implements intake.Catalogue.
+func (c *catalogue) Scope(ctx context.Context, ref events.ContractRef, provider, action string, account events.Account, args []byte) (string, error) {
+	return c.registry.ScopeAs(ctx, ref, provider, action, args, account)
+}
+
+// Render implements intake.Catalogue.
+func (c *catalogue) Render(ctx context.Context, s operation.State) (json.RawMessage, error) {
+	a, _, err := c.registry.For(ctx, s.Intent)
+	if err != nil {
+		return nil, err
+	}
+	r, err := a.Prepare(providers.Call{Tenant: s.Tenant, Operation: s.OperationID, Intent: s.Intent, FirstSend: s.FirstSend})
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(r.Redacted())
 }
 
 // keptFor is how long a look at the contracts bucket is believed.
