@@ -64,6 +64,17 @@ func (s *shop) Bind(_ context.Context, _ events.ContractRef, _, _ string, args [
 	return json.Marshal(m)
 }
 
+// Scope takes the title as the outside object.
+func (s *shop) Scope(_ context.Context, _ events.ContractRef, provider, _ string, _ events.Account, args []byte) (string, error) {
+	var m struct{ Title string }
+	err := json.Unmarshal(args, &m)
+	return provider + "-" + m.Title, err
+}
+
+func (s *shop) Render(_ context.Context, st operation.State) (json.RawMessage, error) {
+	return json.Marshal(map[string]string{"method": "POST", "url": "https://crm.example.com", "body": string(st.Intent.Args)})
+}
+
 func (s *shop) Keep(context.Context, string) error { return nil }
 
 type fixture struct {
@@ -71,6 +82,8 @@ type fixture struct {
 	ledger *memledger.Ledger
 	shop   *shop
 	now    time.Time
+	// earlier is what is known of a user request.
+	earlier map[string]string
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -85,7 +98,9 @@ func newFixture(t *testing.T) *fixture {
 	}
 	f.Service, err = intake.New(intake.Config{
 		Recorder: w, States: f.ledger, Catalogue: f.shop, Ledger: ledgerID, Now: clock, Random: rand.Float64,
-		Tenants: []intake.Tenant{{ID: "acme"}, {ID: "trusted", ApprovalInSubmit: true}},
+		Tenants: []intake.Tenant{{ID: "acme"}, {ID: "trusted", ApprovalInSubmit: true}, {ID: "careful", HoldRepeats: true}},
+		Earlier: func(tenant string, i events.IntentRecorded) string { return f.earlier[tenant+"/"+i.RequestID] },
+		Scopes:  f.ledger,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -286,3 +286,54 @@ func TestRecentForgetsTheOldest(t *testing.T) {
 		t.Errorf("got %v, want 7, 8 and 9", r.seqs)
 	}
 }
+
+// Section 11: after a start the index still knows the wishes of operations that
+// are closed for long, per tenant, and passes over what differs in anything but
+// the arguments.
+func TestEarlierWishOfOneUserRequestIsKnownAfterAStart(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, natstest.Server(t))
+	wish := intent("old")
+	wish.RequestID = "r-1"
+	l.append("old", wish)
+	l.append("old", events.Rejected{Reason: "withdrawn", Via: events.ViaCancelled})
+	l.append("other", intent("other"))
+	p := l.projector(nil)
+	run(t, p.Run)
+	l.caughtUp(p)
+	x := l.index()
+	run(t, x.Run)
+	natstest.Eventually(t, patience, "reading the bucket", x.Ready)
+	again := wish
+	again.Args = []byte(`{"title":"in other words"}`)
+	if got := x.Earlier("acme", again); got != "old" {
+		t.Errorf("got %q, want the closed operation", got)
+	}
+	for what, change := range map[string]func(*events.IntentRecorded){
+		"another request":  func(i *events.IntentRecorded) { i.RequestID = "r-2" },
+		"no request":       func(i *events.IntentRecorded) { i.RequestID = "" },
+		"another provider": func(i *events.IntentRecorded) { i.Provider = "desk" },
+		"another account":  func(i *events.IntentRecorded) { i.Account.Name = "second" },
+		"another action":   func(i *events.IntentRecorded) { i.Action = "task.close" },
+	} {
+		differs := again
+		change(&differs)
+		if got := x.Earlier("acme", differs); got != "" {
+			t.Errorf("%s: got %q, want none", what, got)
+		}
+	}
+	if got := x.Earlier("globex", again); got != "" {
+		t.Errorf("another tenant: got %q, want none (I15)", got)
+	}
+}
+
+func TestWishesForgetTheOldest(t *testing.T) {
+	t.Parallel()
+	w := newWishes()
+	for i := range maxWishes + 10 {
+		w.note("acme", fmt.Sprint(i), "op")
+	}
+	if len(w.first) != maxWishes || w.first["acme.9"] != "" || w.first["acme.10"] != "op" {
+		t.Errorf("got %d wishes, the ninth %q, want the last %d", len(w.first), w.first["acme.9"], maxWishes)
+	}
+}
