@@ -17,6 +17,7 @@ import (
 	"github.com/opledger/opledger/api"
 	"github.com/opledger/opledger/events"
 	"github.com/opledger/opledger/operation"
+	"github.com/opledger/opledger/providers"
 )
 
 func newExplain() *cobra.Command {
@@ -116,10 +117,7 @@ func explainOrigin(row func(string, string, ...any), s operation.State) {
 // explainRequest shows what is sent, as the approver of it must see it, and
 // whom it waits for.
 func explainRequest(row func(string, string, ...any), a api.Answer) {
-	var r struct {
-		Method, URL, Body string
-		Header            map[string]string
-	}
+	var r providers.Redacted
 	if len(a.Request) > 0 && json.Unmarshal(a.Request, &r) == nil {
 		row("request", "%s %s", r.Method, r.URL)
 		for _, name := range slices.Sorted(maps.Keys(r.Header)) {

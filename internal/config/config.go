@@ -80,7 +80,7 @@ type Tenant struct {
 	// default) names the earlier one in it, "hold" also holds it until a person
 	// resumes or cancels it.
 	PossibleRepeats string `yaml:"possible_repeats"`
-	Users            []User `yaml:"users"`
+	Users           []User `yaml:"users"`
 }
 
 // What becomes of a possible repeat.
