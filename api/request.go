@@ -39,9 +39,9 @@ type SubmitRequest struct {
 	ConflictScope string `json:"conflict_scope,omitempty"`
 	// RepeatOf says that the wish repeats that operation on purpose: it is then
 	// no possible repeat.
-	RepeatOf        string            `json:"repeat_of,omitempty"`
-	Compensates     string            `json:"compensates,omitempty"`
-	Traceparent     string            `json:"traceparent,omitempty"`
+	RepeatOf    string `json:"repeat_of,omitempty"`
+	Compensates string `json:"compensates,omitempty"`
+	Traceparent string `json:"traceparent,omitempty"`
 }
 
 // RequireApproval asks for an approval.

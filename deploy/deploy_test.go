@@ -422,7 +422,7 @@ func TestComposeFitsTheFilesItMounts(t *testing.T) {
 func alerts() []string {
 	return []string{
 		"OpledgerAnomaly", "OpledgerAttemptsBlocked", "OpledgerDown", "OpledgerDuplicateFound", "OpledgerExecutorLag",
-		"OpledgerLeaseExpiryStorm", "OpledgerPendingTooOld", "OpledgerProjectionLag", "OpledgerReconcilerDead", "OpledgerReviewStale", "OpledgerUnknownGrowing", "OpledgerUnknownTooOld",
+		"OpledgerLeaseExpiryStorm", "OpledgerLookupLag", "OpledgerPendingTooOld", "OpledgerProjectionLag", "OpledgerReconcilerDead", "OpledgerReviewStale", "OpledgerUnknownGrowing", "OpledgerUnknownTooOld",
 	}
 }
 

@@ -72,6 +72,9 @@ type Config struct {
 type Observer struct {
 	// Looked: a lookup ended; result is a finding, or "failed".
 	Looked func(provider, result string)
+	// Lagged: our own operations prove that the lookup lagged for at least seen;
+	// declared is what the contract says.
+	Lagged func(provider, action string, seen, declared time.Duration)
 	// Decided: the core decided to append, for this reason.
 	Decided func(reason operation.Reason)
 }
@@ -229,6 +232,7 @@ func (r *Reconciler) look(ctx context.Context, s operation.State, c operation.Co
 		after, err := r.cfg.Recorder.Append(ctx, s, r.cfg.Worker, payloads...)
 		if err == nil {
 			r.looked(ctx, log, s, l, payloads)
+			r.lagged(ctx, log, s, c, l)
 			return dispatch.Again{At: r.cfg.Now(), Min: after.Version}
 		}
 		if !errors.Is(err, events.ErrConflict) {
@@ -261,4 +265,21 @@ func (r *Reconciler) looked(ctx context.Context, log *slog.Logger, s operation.S
 		r.cfg.Observe.Looked(s.Intent.Provider, result)
 	}
 	log.LogAttrs(ctx, slog.LevelInfo, "evidence recorded", slog.String("result", result))
+}
+
+// lagged tells what a look that found the object proves about the lookup's lag.
+// A declared lag that is too short lets empty reads count too early.
+func (r *Reconciler) lagged(ctx context.Context, log *slog.Logger, s operation.State, c operation.Contract, l operation.Look) {
+	seen := operation.SeenLag(s, c, l)
+	if seen <= 0 {
+		return
+	}
+	if r.cfg.Observe.Lagged != nil {
+		r.cfg.Observe.Lagged(s.Intent.Provider, s.Intent.Action, seen, c.Lookup.Lag)
+	}
+	if seen > c.Lookup.Lag {
+		log.LogAttrs(ctx, slog.LevelWarn, "the lookup lags longer than the contract says",
+			slog.String("provider", s.Intent.Provider), slog.String("action", s.Intent.Action),
+			slog.Duration("seen", seen), slog.Duration("declared", c.Lookup.Lag))
+	}
 }

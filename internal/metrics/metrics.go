@@ -29,6 +29,8 @@ type Metrics struct {
 	duplicates     *prometheus.CounterVec
 	lookups        *prometheus.CounterVec
 	decisions      *prometheus.CounterVec
+	lagExceeded    *prometheus.CounterVec
+	lag            *prometheus.HistogramVec
 	blocked        *prometheus.CounterVec
 	claimConflicts prometheus.Counter
 	lost           prometheus.Counter
@@ -53,18 +55,23 @@ func New(version string) *Metrics {
 		return c
 	}
 	m := &Metrics{
-		Registry:       reg,
-		events:         counter("opledger_events_total", "Events that this process appended, by kind.", "kind"),
-		intents:        counter("opledger_intents_total", "Intents handed in, by result: recorded, repeated, or a problem code.", "result"),
-		attempts:       counter("opledger_attempts_total", "Attempts that ended, by what the answer said.", "provider", "action", "outcome"),
-		confirmations:  counter("opledger_confirmations_total", "Operations confirmed, by way.", "provider", "via"),
-		rejections:     counter("opledger_rejections_total", "Operations rejected, by way.", "provider", "via"),
-		unknowns:       counter("opledger_unknown_outcomes_total", "Outcomes recorded as unknown, by reason.", "provider", "reason"),
-		permits:        counter("opledger_permits_total", "Further attempts permitted, by basis.", "provider", "basis"),
-		reviews:        counter("opledger_reviews_opened_total", "Reviews opened, by reason.", "provider", "reason"),
-		duplicates:     counter("opledger_duplicates_found_total", "Operations found to have more than one outside object.", "provider"),
-		lookups:        counter("opledger_lookups_total", "Lookups, by what they showed: a finding, or failed.", "provider", "result"),
-		decisions:      counter("opledger_decisions_total", "Decisions that the reconciler recorded, by reason.", "reason"),
+		Registry:      reg,
+		events:        counter("opledger_events_total", "Events that this process appended, by kind.", "kind"),
+		intents:       counter("opledger_intents_total", "Intents handed in, by result: recorded, repeated, or a problem code.", "result"),
+		attempts:      counter("opledger_attempts_total", "Attempts that ended, by what the answer said.", "provider", "action", "outcome"),
+		confirmations: counter("opledger_confirmations_total", "Operations confirmed, by way.", "provider", "via"),
+		rejections:    counter("opledger_rejections_total", "Operations rejected, by way.", "provider", "via"),
+		unknowns:      counter("opledger_unknown_outcomes_total", "Outcomes recorded as unknown, by reason.", "provider", "reason"),
+		permits:       counter("opledger_permits_total", "Further attempts permitted, by basis.", "provider", "basis"),
+		reviews:       counter("opledger_reviews_opened_total", "Reviews opened, by reason.", "provider", "reason"),
+		duplicates:    counter("opledger_duplicates_found_total", "Operations found to have more than one outside object.", "provider"),
+		lookups:       counter("opledger_lookups_total", "Lookups, by what they showed: a finding, or failed.", "provider", "result"),
+		decisions:     counter("opledger_decisions_total", "Decisions that the reconciler recorded, by reason.", "reason"),
+		lagExceeded:   counter("opledger_lookup_lag_exceeded_total", "Lookups proven to lag longer than the contract declares.", "provider", "action"),
+		lag: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "opledger_lookup_lag_seconds", Help: "For how long at the least an object of ours was invisible to complete lookups.",
+			Buckets: []float64{1, 5, 15, 60, 300, 900, 3600, 6 * 3600, 86400}, NativeHistogramBucketFactor: 1.1,
+		}, []string{"provider", "action"}),
 		blocked:        counter("opledger_attempts_blocked_total", "Times that attempts of an account were put off for a local reason.", "provider", "reason"),
 		claimConflicts: single("opledger_claim_conflicts_total", "Attempts not made because another worker held the claim."),
 		lost:           single("opledger_overtaken_decisions_total", "Decisions thrown away because another event came first."),
@@ -87,7 +94,7 @@ func New(version string) *Metrics {
 		Name: "opledger_build_info", Help: "Always 1; the version is a label.", ConstLabels: prometheus.Labels{"version": version},
 	})
 	info.Set(1)
-	reg.MustRegister(m.resolution, m.dispatch, m.unknownTime, info,
+	reg.MustRegister(m.lag, m.resolution, m.dispatch, m.unknownTime, info,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -152,6 +159,14 @@ func (m *Metrics) Blocked(provider, reason string) { m.blocked.WithLabelValues(p
 
 // Looked is the reconciler's observer of lookups.
 func (m *Metrics) Looked(provider, result string) { m.lookups.WithLabelValues(provider, result).Inc() }
+
+// Lagged is the reconciler's observer of what lookups are proven to lag.
+func (m *Metrics) Lagged(provider, action string, seen, declared time.Duration) {
+	m.lag.WithLabelValues(provider, action).Observe(seconds(seen))
+	if seen > declared {
+		m.lagExceeded.WithLabelValues(provider, action).Inc()
+	}
+}
 
 // Decided is the reconciler's observer of decisions.
 func (m *Metrics) Decided(reason operation.Reason) { m.decisions.WithLabelValues(string(reason)).Inc() }

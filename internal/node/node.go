@@ -343,7 +343,7 @@ func (n *Node) startReconciler() error {
 		Recorder: n.writer, States: n.store, Adapters: n.registry, Worker: n.worker, Predecessors: predecessors,
 		LeaseGrace: n.cfg.Executor.LeaseGrace, ClockError: n.cfg.Executor.ClockError,
 		Now: n.clock.Now, Random: mathrand.Float64, Logger: n.log,
-		Observe: reconciler.Observer{Looked: n.metrics.Looked, Decided: n.metrics.Decided},
+		Observe: reconciler.Observer{Looked: n.metrics.Looked, Lagged: n.metrics.Lagged, Decided: n.metrics.Decided},
 	})
 	if err != nil {
 		return err
