@@ -51,10 +51,12 @@ type Answer struct {
 	PossibleRepeatOf string `json:"possible_repeat_of,omitempty"`
 	// Hold is why it waits for a person, beside a review.
 	Hold string `json:"hold,omitempty"`
-	// Request is what is sent, redacted, and ScopeTakenBy the other operation
-	// that took the conflict scope last; both where detail was asked for.
-	Request      json.RawMessage `json:"request,omitempty"`
-	ScopeTakenBy string          `json:"scope_taken_by,omitempty"`
+	// NextReason says why what is next is next, or is waited for; Request is what
+	// is sent, redacted; ScopeTakenBy is the other operation that took the
+	// conflict scope last. All three where detail was asked for.
+	NextReason   operation.Reason `json:"next_reason,omitempty"`
+	Request      json.RawMessage  `json:"request,omitempty"`
+	ScopeTakenBy string           `json:"scope_taken_by,omitempty"`
 	// State is the whole fold, where detail was asked for.
 	State *operation.State `json:"state,omitempty"`
 }

@@ -480,8 +480,9 @@ func (s *Service) Get(ctx context.Context, tenant string, raw []byte) (api.Answe
 	return s.detailed(ctx, state, req.Detail), nil
 }
 
-// detailed adds what takes a look around: the request as it would be sent, and
-// who holds the conflict scope. Neither is worth failing for.
+// detailed adds what takes a look around: the request as it would be sent, why
+// the next thing is next, and who holds the conflict scope. None is worth
+// failing for.
 func (s *Service) detailed(ctx context.Context, state operation.State, detail bool) api.Answer {
 	a := api.NewAnswer(state, s.cfg.Now())
 	if !detail {
@@ -494,12 +495,23 @@ func (s *Service) detailed(ctx context.Context, state operation.State, detail bo
 		s.cfg.Logger.LogAttrs(ctx, slog.LevelDebug, "request can't be shown", slog.String("tenant", state.Tenant),
 			slog.String("operation_id", state.OperationID), slog.Any("err", err))
 	}
+	c, err := s.cfg.Catalogue.Contract(ctx, state.Intent)
+	if err != nil {
+		return a
+	}
+	p := operation.Params{Now: s.cfg.Now(), NewID: events.NewID()}
+	step := operation.Next(state, c, p)
+	a.NextReason = step.Reason
 	if s.cfg.Scopes == nil || state.Intent.ConflictScope == "" || state.Status.Final() {
 		return a
 	}
 	holder, _, err := s.cfg.Scopes.LastScope(ctx, state.Tenant, state.Intent.ConflictScope)
-	if err == nil && holder != state.OperationID {
-		a.ScopeTakenBy = holder
+	if err != nil || holder == "" || holder == state.OperationID {
+		return a
+	}
+	a.ScopeTakenBy = holder
+	if last, err := s.cfg.States.State(ctx, state.Tenant, holder, 0); err == nil && step.Do == operation.DoAttempt {
+		a.NextReason = operation.EnterScope(state, last, c, step, p).Reason
 	}
 	return a
 }

@@ -63,7 +63,7 @@ func explain(w io.Writer, a api.Answer) error {
 	explainOrigin(row, s)
 	explainRequest(row, a)
 	row("recorded", "%s", clock(s.RecordedAt))
-	explainPermission(row, s)
+	explainPermission(row, a)
 	for _, at := range s.Attempts {
 		row(fmt.Sprintf("attempt %d", at.Number), "%s", attemptLine(at))
 	}
@@ -192,13 +192,23 @@ func choices(s operation.Status) string {
 // nextLine says what happens next, and what it means if that is overdue by the
 // server's clock.
 func nextLine(a api.Answer) string {
-	now := a.StatusSince.Add(time.Duration(a.AgeMS) * time.Millisecond)
-	if a.NextAction == events.NextAttempt && !a.NextAt.IsZero() && now.Sub(a.NextAt) > overdue {
+	late := a.NextAction == events.NextAttempt && !a.NextAt.IsZero() && now(a).Sub(a.NextAt) > overdue
+	switch a.NextReason { //nolint:exhaustive // the others are told by what comes next
+	case operation.ReasonScopeHeld:
+		return "waits for " + a.ScopeTakenBy + ", which is in doubt and holds the conflict scope"
+	case operation.ReasonApprovalExpired:
+		return fmt.Sprintf("waits for a new approval: the last one expired at %s; opledger approve %s --digest %s",
+			clock(a.State.Approval.ExpiresAt), a.OperationID, a.IntentDigest)
+	}
+	if late {
 		return fmt.Sprintf("%s due since %s, not sent yet; the executor's log and opledger_attempts_blocked_total say why",
 			a.NextAction, clock(a.NextAt))
 	}
-	return next(a)
+	return next(a) + bracket(string(a.NextReason))
 }
+
+// now is the server's clock.
+func now(a api.Answer) time.Time { return a.StatusSince.Add(time.Duration(a.AgeMS) * time.Millisecond) }
 
 // overdue is how late an attempt is before that is worth a word.
 const overdue = time.Second
@@ -236,9 +246,12 @@ func lastEnd(s operation.State, look time.Time) time.Time {
 	return end
 }
 
-func explainPermission(row func(string, string, ...any), s operation.State) {
+func explainPermission(row func(string, string, ...any), a api.Answer) {
+	s := *a.State
 	if s.Intent.Approval != nil && s.Intent.Approval.Required {
 		switch {
+		case s.Approval != nil && !now(a).Before(s.Approval.ExpiresAt):
+			row("approval", "by %s, expired at %s", s.Approval.Approver, clock(s.Approval.ExpiresAt))
 		case s.Approval != nil:
 			row("approval", "by %s, valid until %s", s.Approval.Approver, clock(s.Approval.ExpiresAt))
 		case s.Status.Final():

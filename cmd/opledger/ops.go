@@ -261,7 +261,7 @@ func newList() *cobra.Command {
 	t.flags(cmd)
 	f := cmd.Flags()
 	f.StringSliceVar(&statuses, "status", nil, "pending, in_flight, unknown, confirmed, rejected")
-	f.BoolVar(&r.Review, "review", false, "only those with an open review")
+	f.BoolVar(&r.Review, "review", false, "only those that wait for a person: with an open review, or held")
 	f.StringVar(&r.RequestID, "request", "", "only those of this user request")
 	f.StringVar(&r.ExternalID, "external-id", "", "only those with this id at the provider")
 	f.StringVar(&r.Label, "label", "", "only those with this label: name or name=value")
@@ -308,7 +308,7 @@ func reviews(ctx context.Context, c *opledger.Client) ([]api.Answer, error) {
 		}
 		r.Cursor = page.Cursor
 	}
-	slices.SortStableFunc(open, func(a, b api.Answer) int { return a.ReviewSince.Compare(b.ReviewSince) })
+	slices.SortStableFunc(open, func(a, b api.Answer) int { return waitsSince(a).Compare(waitsSince(b)) })
 	return open, nil
 }
 

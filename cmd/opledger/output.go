@@ -75,14 +75,25 @@ func printReviews(w io.Writer, output string, answers []api.Answer) error {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(t, "OPERATION\tSTATUS\tREVIEW\tSINCE\tASSIGNEE\tPROVIDER\tACTION\tVERSION")
 	for _, a := range answers {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\n", a.OperationID, a.Status, a.Review, a.ReviewSince.UTC().Format(time.RFC3339),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\n", a.OperationID, a.Status, cmp.Or(string(a.Review), "held: "+a.Hold), waitsSince(a).UTC().Format(time.RFC3339),
 			cmp.Or(a.Assignee, "-"), a.Provider, a.Action, a.Version)
 	}
 	return t.Flush()
 }
 
+// waitsSince is since when a person is asked.
+func waitsSince(a api.Answer) time.Time {
+	if a.Review == "" {
+		return a.RecordedAt // held since it was recorded
+	}
+	return a.ReviewSince
+}
+
 func status(a api.Answer) string {
 	s := string(a.Status)
+	if a.Hold != "" && !a.Status.Final() {
+		s += " (held: " + a.Hold + ")"
+	}
 	if a.Review != "" {
 		s += " (review: " + string(a.Review) + ")"
 	}
