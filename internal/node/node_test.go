@@ -70,6 +70,8 @@ type options struct {
 	vars     map[string]string
 	edit     func(contract string) string
 	rules    []simulator.Rule
+	// values are the account's.
+	values map[string]string
 }
 
 func newWorld(t *testing.T, o options) *world {
@@ -128,11 +130,11 @@ tenants:
 %[3]sproviders:
   - contract: contract.yaml
     accounts:
-      - {id: main, provider_id: acct_1, base_url: %[4]q, allow_loopback: true, secrets: {token: "file://%[1]s/token"}}
+      - {id: main, provider_id: acct_1, base_url: %[4]q, allow_loopback: true, secrets: {token: "file://%[1]s/token"}, values: %[5]s}
 executor: {lease_grace: 1s, clock_error: 20ms, drain: 1s}
 http: {listen: "127.0.0.1:0"}
 log: {level: debug}
-`, dir, users("acme"), users("rival"), srv.URL))
+`, dir, users("acme"), users("rival"), srv.URL, flow(o.values)))
 	cfg, err := config.Load(filepath.Join(dir, "opledger.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -148,6 +150,15 @@ log: {level: debug}
 		}
 	})
 	return w
+}
+
+// flow writes a mapping in one line of YAML.
+func flow(values map[string]string) string {
+	data, err := json.Marshal(values)
+	if err != nil || values == nil {
+		return "{}"
+	}
+	return string(data)
 }
 
 func (w *world) start() {
