@@ -403,6 +403,7 @@ func (x *Executor) send(ctx context.Context, f flight) {
 	// request is given up, and that it may have happened is recorded.
 	hard, cancel := context.WithDeadline(ctx, f.began.Add(x.lease(f.c)))
 	defer cancel()
+	f.req.AttemptID = f.attempt
 	answer := make(chan operation.Outcome, 1)
 	go func() { answer <- do(hard, f.a, f.req) }()
 	soft := time.NewTimer(f.c.Total)
@@ -414,7 +415,7 @@ func (x *Executor) send(ctx context.Context, f flight) {
 	case <-soft.C:
 		f.s = x.record(ctx, f, operation.Outcome{
 			Word: operation.OutcomeUncertain, Unknown: events.UnknownTimeout,
-			Transport: events.Transport{Error: "no answer in time", DurationMS: f.c.Total.Milliseconds()},
+			Transport: events.Transport{Error: noAnswer(f.req.LastAlive(), time.Now()), DurationMS: f.c.Total.Milliseconds()},
 		})
 	}
 	// An adapter that does not mind its context is waited for no longer: what
@@ -428,6 +429,16 @@ func (x *Executor) send(ctx context.Context, f flight) {
 		x.cfg.Logger.LogAttrs(ctx, slog.LevelError, "the adapter does not return after its context ended",
 			slog.String("provider", f.s.Intent.Provider), slog.String("attempt_id", f.attempt))
 	}
+}
+
+// noAnswer says that no answer came, and how long before now the other end was
+// last heard of, if it was: silence after signs of life is another failure than
+// silence from the start. Neither says that nothing happened.
+func noAnswer(alive, now time.Time) string {
+	if alive.IsZero() {
+		return "no answer in time"
+	}
+	return fmt.Sprintf("no answer in time; the last sign of life came %s before", now.Sub(alive).Round(time.Millisecond))
 }
 
 // gone returns a channel that is closed some time after ctx ended.

@@ -44,8 +44,18 @@ type Limits struct {
 	Per      time.Duration
 }
 
+// bounds returns how many requests are under way at once (0: no bound) and the
+// least time between two.
+func (l Limits) bounds() (concurrency int, spacing time.Duration) {
+	if l.Requests > 0 {
+		spacing = l.Per / time.Duration(l.Requests)
+	}
+	return l.Concurrency, spacing
+}
+
 // connection is how the provider is reached.
 type connection struct {
+	remote          bool // workers carry the actions out
 	baseURL         template
 	allowLoopback   bool
 	minTLS          uint16
@@ -99,6 +109,9 @@ func (f *File) Bytes() []byte { return slices.Clone(f.data) }
 func (f *File) Ref() events.ContractRef {
 	return events.ContractRef{Name: f.Name, Revision: f.Revision, Digest: f.digest}
 }
+
+// Remote reports whether workers carry the actions out, instead of HTTP requests.
+func (f *File) Remote() bool { return f.conn.remote }
 
 // Actions lists the actions, sorted.
 func (f *File) Actions() []string {
@@ -181,6 +194,21 @@ func (f *File) Scope(action string, boundArgs []byte, account events.Account) (s
 	writeField(h, text)
 	id := f.Provider[:min(len(f.Provider), scopePrefix)] + "-" + hex.EncodeToString(h.Sum(nil)[:16])
 	return id, events.CheckID("scope", id)
+}
+
+// action returns the action of an intent that names this revision.
+func (f *File) action(i events.IntentRecorded) (*action, error) {
+	if i.Provider != f.Provider {
+		return nil, fmt.Errorf("%w: the intent is for provider %s", ErrNotMine, clip(i.Provider))
+	}
+	if i.Digest != "" && i.Digest != f.digest {
+		return nil, fmt.Errorf("%w: the intent names another contract revision", ErrNotMine)
+	}
+	a, ok := f.actions[i.Action]
+	if !ok {
+		return nil, errNoAction(f.Provider, clip(i.Action))
+	}
+	return a, nil
 }
 
 // secrets lists the names of the secrets that the file uses, values those of

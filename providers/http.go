@@ -80,8 +80,8 @@ type probed struct {
 // NewHTTP checks the configuration: every account has what the contract uses,
 // and a base URL that a request may go to.
 func NewHTTP(cfg HTTPConfig) (*HTTP, error) {
-	if cfg.File == nil {
-		return nil, errors.New("providers: an HTTP adapter needs a contract file")
+	if cfg.File == nil || cfg.File.Remote() {
+		return nil, errors.New("providers: an HTTP adapter needs a contract file with a base URL")
 	}
 	h := &HTTP{file: cfg.File, now: cfg.Now, accounts: make(map[string]*account)}
 	if h.now == nil {
@@ -149,27 +149,29 @@ func (h *HTTP) Close() {
 // Limit returns how many requests of an action one account takes at once (0: as
 // many as the caller likes) and the least time between two.
 func (h *HTTP) Limit(action string) (concurrency int, spacing time.Duration) {
-	l := h.file.Limits(action)
-	if l.Requests > 0 {
-		spacing = l.Per / time.Duration(l.Requests)
-	}
-	return l.Concurrency, spacing
+	return h.file.Limits(action).bounds()
 }
 
 // Contract returns what the provider promises for an action.
 func (h *HTTP) Contract(action string) (operation.Contract, bool) { return h.file.Contract(action) }
 
+// serves reports why this process can't work for an account.
+func (h *HTTP) serves(account string) error {
+	acc, ok := h.accounts[account]
+	if !ok {
+		return fmt.Errorf("%w: account %s", ErrNotMine, clip(account))
+	}
+	if _, err := h.credential(acc); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotMine, err)
+	}
+	return nil
+}
+
 // find returns the action, account and values of a call.
 func (h *HTTP) find(c Call) (*action, *account, scope, error) {
-	if c.Intent.Provider != h.file.Provider {
-		return nil, nil, scope{}, fmt.Errorf("%w: the intent is for provider %s", ErrNotMine, clip(c.Intent.Provider))
-	}
-	if d := c.Intent.Digest; d != "" && d != h.file.digest {
-		return nil, nil, scope{}, fmt.Errorf("%w: the intent names another contract revision", ErrNotMine)
-	}
-	a, ok := h.file.actions[c.Intent.Action]
-	if !ok {
-		return nil, nil, scope{}, errNoAction(h.file.Provider, clip(c.Intent.Action))
+	a, err := h.file.action(c.Intent)
+	if err != nil {
+		return nil, nil, scope{}, err
 	}
 	acc, ok := h.accounts[c.Intent.Account.Name]
 	if !ok {
@@ -283,7 +285,7 @@ func (r rendered) request(c credential, once bool) *http.Request {
 // rules of the contract. Only what the transport proves is not_sent; every
 // doubt is uncertain.
 func (h *HTTP) Do(ctx context.Context, r *Request) operation.Outcome {
-	if r == nil || r.owner != h || r.used.Swap(true) {
+	if _, mine := r.Take(h); !mine {
 		return operation.Outcome{
 			Word: operation.OutcomeUncertain, Unknown: events.UnknownAdapterError,
 			Reason: "the request is not from this adapter, or was handed over twice",

@@ -104,6 +104,9 @@ func word[T ~string](c *compiler, path, value string, allowed ...T) T {
 
 func (c *compiler) file(name string) *File {
 	s := c.spec
+	if s.Connection.Remote {
+		c.remote()
+	}
 	if s.Contract != formatV1 {
 		c.refuse("contract", "must be %s", formatV1)
 	}
@@ -135,6 +138,9 @@ func (c *compiler) file(name string) *File {
 
 func (c *compiler) connection() connection {
 	s := c.spec.Connection
+	if s.Remote {
+		return connection{remote: true}
+	}
 	out := connection{
 		baseURL:       c.template("connection.base_url", s.BaseURL, inConnection()),
 		allowLoopback: s.AllowLoopback,

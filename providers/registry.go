@@ -38,6 +38,9 @@ type Configured struct {
 type RegistryOptions struct {
 	// Now is the clock of adapters. Nil means time.Now.
 	Now func() time.Time
+	// Line leads to the workers of remote contracts; without one their
+	// operations are left to other processes.
+	Line Line
 }
 
 // Registry finds contract and adapter: the current ones for a new intent, and
@@ -45,7 +48,7 @@ type RegistryOptions struct {
 // by many goroutines.
 type Registry struct {
 	store      Store
-	now        func() time.Time
+	opts       RegistryOptions
 	current    map[actionName]*entry
 	byDigest   map[string]*entry
 	byProvider map[string]map[string]Account
@@ -60,7 +63,27 @@ type actionName struct{ provider, action string }
 // entry is a contract revision with its adapter.
 type entry struct {
 	file    *File
-	adapter *HTTP
+	adapter served
+}
+
+// served is an adapter of this package.
+type served interface {
+	Adapter
+	// serves reports why this process can't work for an account; the error
+	// wraps ErrNotMine.
+	serves(account string) error
+	// Close drops what is idle.
+	Close()
+}
+
+var _, _ served = (*HTTP)(nil), (*Remote)(nil)
+
+// adapter makes the adapter that a file asks for.
+func (r *Registry) adapter(f *File, accounts map[string]Account) (served, error) {
+	if f.Remote() {
+		return NewRemote(RemoteConfig{File: f, Accounts: accounts, Line: r.opts.Line, Now: r.opts.Now})
+	}
+	return NewHTTP(HTTPConfig{File: f, Accounts: accounts, Now: r.opts.Now})
 }
 
 // NewRegistry makes a registry. Two files in force must not describe the same
@@ -68,12 +91,12 @@ type entry struct {
 // A nil store means: there are no older revisions.
 func NewRegistry(files []Configured, store Store, opts RegistryOptions) (*Registry, error) {
 	r := &Registry{
-		store: store, now: opts.Now,
+		store: store, opts: opts,
 		current: make(map[actionName]*entry), byDigest: make(map[string]*entry),
 		byProvider: make(map[string]map[string]Account), old: make(map[string]*entry),
 	}
 	for _, c := range files {
-		adapter, err := NewHTTP(HTTPConfig{File: c.File, Accounts: c.Accounts, Now: opts.Now})
+		adapter, err := r.adapter(c.File, c.Accounts)
 		if err != nil {
 			return nil, err
 		}
@@ -200,12 +223,8 @@ func (r *Registry) For(ctx context.Context, intent events.IntentRecorded) (Adapt
 	if !ok {
 		return nil, operation.Contract{}, errNoAction(intent.Provider, intent.Action)
 	}
-	account, ok := e.adapter.accounts[intent.Account.Name]
-	if !ok {
-		return nil, operation.Contract{}, fmt.Errorf("%w: account %s", ErrNotMine, clip(intent.Account.Name))
-	}
-	if _, err := e.adapter.credential(account); err != nil {
-		return nil, operation.Contract{}, fmt.Errorf("%w: %w", ErrNotMine, err)
+	if err := e.adapter.serves(intent.Account.Name); err != nil {
+		return nil, operation.Contract{}, err
 	}
 	return e.adapter, contract, nil
 }
@@ -252,15 +271,25 @@ func (r *Registry) open(provider string, ref events.ContractRef, data []byte, ac
 	}
 	usable := make(map[string]Account)
 	for name, account := range accounts {
-		if _, err := newAccount(file, name, account); err == nil {
+		if usableWith(file, name, account) {
 			usable[name] = account
 		}
 	}
-	adapter, err := NewHTTP(HTTPConfig{File: file, Accounts: usable, Now: r.now})
+	adapter, err := r.adapter(file, usable)
 	if err != nil {
 		return nil, err
 	}
 	return &entry{file, adapter}, nil
+}
+
+// usableWith reports whether an account has what a revision uses.
+func usableWith(f *File, name string, account Account) bool {
+	if f.Remote() {
+		_, err := NewRemote(RemoteConfig{File: f, Accounts: map[string]Account{name: account}})
+		return err == nil
+	}
+	_, err := newAccount(f, name, account)
+	return err == nil
 }
 
 func (r *Registry) kept(digest string) *entry {

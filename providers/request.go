@@ -1,6 +1,7 @@
 package providers
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -15,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 )
 
 // The encodings of a body.
@@ -237,15 +239,49 @@ type Request struct {
 	// Digest covers method, URL, body and all headers but credentials, date and
 	// trace; it is the same for every attempt of an operation.
 	Digest string
+	// AttemptID names the attempt that sends the request, for an adapter whose
+	// other end repeats it in its answer. The executor sets it before Do; it is
+	// never part of what the digest covers (I17).
+	AttemptID string
 
 	rendered
 	shown   Redacted
-	owner   *HTTP
+	owner   Adapter
+	content any
 	account *account
 	action  *action
 	bound   string // the provider's own id of the account, as the intent has it
 	scope   scope
 	used    atomic.Bool
+	alive   atomic.Pointer[time.Time]
+}
+
+// NewRequest makes the request of an adapter of your own. The digest covers all
+// that is sent, shown is what a person may see of it, and content comes back
+// from [Request.Take].
+func NewRequest(owner Adapter, digest string, shown Redacted, content any) *Request {
+	return &Request{Digest: digest, shown: shown, owner: owner, content: content}
+}
+
+// Take hands the content to its owner, once. After that, and to another adapter,
+// it reports false: a request is sent at most once.
+func (r *Request) Take(owner Adapter) (content any, ok bool) {
+	if r == nil || r.owner != owner || r.used.Swap(true) {
+		return nil, false
+	}
+	return r.content, true
+}
+
+// Alive notes a sign of life from the other end while the request is under way.
+// It prolongs nothing and proves nothing.
+func (r *Request) Alive(at time.Time) { r.alive.Store(&at) }
+
+// LastAlive returns when the last sign of life came, or zero.
+func (r *Request) LastAlive() time.Time {
+	if at := r.alive.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
 }
 
 // Redacted is a request as it may be shown to a person who decides about it:
@@ -265,7 +301,9 @@ func (r *Request) Redacted() Redacted {
 }
 
 // String shows method and digest only.
-func (r *Request) String() string { return r.method + " request " + r.Digest }
+func (r *Request) String() string { return r.verb() + " request " + r.Digest }
+
+func (r *Request) verb() string { return cmp.Or(r.method, r.shown.Method) }
 
 // Format shows method and digest only, whatever the verb.
 func (r *Request) Format(f fmt.State, _ rune) { fmt.Fprint(f, r.String()) }
@@ -275,7 +313,7 @@ func (r *Request) LogValue() slog.Value { return slog.StringValue(r.String()) }
 
 // MarshalJSON shows method and digest only.
 func (r *Request) MarshalJSON() ([]byte, error) {
-	return json.Marshal(map[string]string{"method": r.method, "request_digest": r.Digest})
+	return json.Marshal(map[string]string{"method": r.verb(), "request_digest": r.Digest})
 }
 
 func (r rendered) show() Redacted {

@@ -330,11 +330,14 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return min(max(at.Sub(now), 0), maxRetryAfter)
 }
 
+// maxRequestID is the longest provider's id of a request.
+const maxRequestID = 128
+
 // requestID returns the provider's own id of the request, if it has a form that
 // may be logged.
 func requestID(h http.Header, name string) string {
 	id := h.Get(name)
-	if name == "" || len(id) > 128 || !safeHeader(id) {
+	if name == "" || len(id) > maxRequestID || !safeHeader(id) {
 		return ""
 	}
 	return id

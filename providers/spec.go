@@ -18,6 +18,8 @@ type fileSpec struct {
 }
 
 type connectionSpec struct {
+	// Remote: workers on the bus carry the actions out; see remote_spec.go.
+	Remote          bool       `yaml:"remote"`
 	BaseURL         string     `yaml:"base_url"`
 	AllowLoopback   bool       `yaml:"allow_loopback"`
 	TLS             tlsSpec    `yaml:"tls"`
