@@ -92,3 +92,9 @@ func (s Subjects) Refused(tenant string) string { return s.prefix() + ".refused.
 func (s Subjects) API(tenant, verb string) string {
 	return s.prefix() + ".api.v1." + tenant + "." + verb
 }
+
+// Work returns the subject of requests to the workers of a provider. An action
+// of several tokens gives as many; ">" gives the filter for all of them.
+func (s Subjects) Work(provider, action string) string {
+	return s.prefix() + ".work." + provider + "." + action
+}

@@ -76,10 +76,53 @@ func ExchangeOf(s events.Subjects, tenant string) (Exchange, error) {
 	}, nil
 }
 
-// Permissions are the subjects that a user may publish and subscribe.
+// Permissions are the subjects that a user may publish and subscribe. An entry
+// of Subscribe may name a queue group behind a blank: then that group only.
 type Permissions struct {
 	Publish   []string
 	Subscribe []string
+	// Answers is how many messages the user may publish to the reply subject of
+	// a request that it got, within WorkTime. Zero means none.
+	Answers int
+}
+
+// Workers call a provider for the ledger. Those of one provider are in an account
+// of their own, with the one right to take its requests and to answer them.
+const (
+	// WorkQueue is the queue group of all workers: a request goes to one of them.
+	WorkQueue = "workers"
+	// WorkTime is how long the server keeps the way back of a request to a
+	// worker open.
+	WorkTime = 10 * time.Minute
+	// WorkAnswers bounds the signs of life of one request, its answer included.
+	WorkAnswers = 1024
+)
+
+// WorkerAccount is the name of the account of a provider's workers.
+func WorkerAccount(provider string) string { return "WORKERS_" + provider }
+
+// WorkOf returns the subjects of requests that the account of a provider's
+// workers exports to the ledger's, and to no other; each has many answers. The
+// ledger imports them under the same subjects.
+func WorkOf(s events.Subjects, provider string) (string, error) {
+	if err := events.CheckID("provider", provider); err != nil {
+		return "", err
+	}
+	return s.Work(provider, ">"), nil
+}
+
+// ForWorker returns the permissions of a worker of a provider inside the
+// account of its workers. It can't listen outside the queue group, where it
+// would get requests that another one gets as well.
+func ForWorker(s events.Subjects, provider, user string) (Permissions, error) {
+	if err := events.CheckID("user", user); err != nil {
+		return Permissions{}, err
+	}
+	subject, err := WorkOf(s, provider)
+	if err != nil {
+		return Permissions{}, err
+	}
+	return Permissions{Subscribe: []string{subject + " " + WorkQueue}, Answers: WorkAnswers}, nil
 }
 
 // InboxPrefix returns the prefix of the reply subjects of a user. Users must

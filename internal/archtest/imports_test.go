@@ -70,6 +70,7 @@ func rooms() map[string]room {
 		"internal/metrics":       {ours: []string{"events", "operation", "executor", "reconciler"}, third: []string{prometheus}, never: noBus},
 		"internal/natsapi":       {ours: []string{"api", "events"}, third: []string{natsClient}, never: []string{natsServer}},
 		"internal/natsjournal":   {ours: []string{"events"}, third: []string{natsClient, uuid}, never: []string{natsServer}},
+		"internal/natswork":      {ours: []string{"events", "providers"}, third: []string{natsClient}, never: []string{natsServer}},
 		"internal/writer":        {ours: []string{"events", "operation"}, never: noBus},
 		"internal/node":          {anyOurs: true, third: []string{natsClient, natsServer, prometheus}, never: []string{module + "/providers/simulator"}},
 		"internal/demo":          {anyOurs: true, anyThird: true},

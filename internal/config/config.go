@@ -32,9 +32,12 @@ type Config struct {
 	NATS      NATS       `yaml:"nats"`
 	Tenants   []Tenant   `yaml:"tenants"`
 	Providers []Provider `yaml:"providers"`
-	Executor  Executor   `yaml:"executor"`
-	HTTP      HTTP       `yaml:"http"`
-	Log       Log        `yaml:"log"`
+	// Workers are the users of the embedded server that carry out the actions
+	// of remote contracts.
+	Workers  []Worker `yaml:"workers"`
+	Executor Executor `yaml:"executor"`
+	HTTP     HTTP     `yaml:"http"`
+	Log      Log      `yaml:"log"`
 
 	// dir is where the file was, for relative paths.
 	dir string
@@ -94,6 +97,13 @@ type User struct {
 	Name     string      `yaml:"name"`
 	Password string      `yaml:"password"`
 	Role     access.Role `yaml:"role"`
+}
+
+// Worker is a credential on the bus for the workers of one provider.
+type Worker struct {
+	Name     string `yaml:"name"`
+	Provider string `yaml:"provider"`
+	Password string `yaml:"password"`
 }
 
 // Provider is a contract file and the accounts that it is used with.
@@ -244,6 +254,22 @@ func (c *Config) Check() error {
 	}
 	for i, p := range c.Providers {
 		c.checkProvider(i, p, fail)
+	}
+	for i, w := range c.Workers {
+		at := fmt.Sprintf("workers[%d]", i)
+		if users[w.Name] {
+			fail("%s: the name %q is taken", at, w.Name)
+		}
+		users[w.Name] = true
+		if _, err := access.ForWorker(c.Subjects(), w.Provider, w.Name); err != nil {
+			fail("%s: %w", at, err)
+		}
+		if _, err := providers.ParseRef(w.Password); err != nil {
+			fail("%s.password: %w", at, err)
+		}
+	}
+	if c.NATS.URL != "" && len(c.Workers) > 0 {
+		fail("workers: the users of an external server are in its own configuration; see deploy/nats.conf")
 	}
 	if !slices.Contains([]string{"text", "json"}, c.Log.Format) {
 		fail("log.format must be text or json")

@@ -77,6 +77,7 @@ func places() map[string]reflect.Type {
 		" in tenants[].users[]":      reflect.TypeFor[User](),
 		" in providers[]":            reflect.TypeFor[Provider](),
 		" in providers[].accounts[]": reflect.TypeFor[Account](),
+		" in workers[]":              reflect.TypeFor[Worker](),
 		" in executor":               reflect.TypeFor[Executor](),
 		" in http":                   reflect.TypeFor[HTTP](),
 		" in log":                    reflect.TypeFor[Log](),

@@ -25,6 +25,7 @@ import (
 	"github.com/opledger/opledger/internal/metrics"
 	"github.com/opledger/opledger/internal/natsapi"
 	"github.com/opledger/opledger/internal/natsjournal"
+	"github.com/opledger/opledger/internal/natswork"
 	"github.com/opledger/opledger/internal/writer"
 	"github.com/opledger/opledger/operation"
 	"github.com/opledger/opledger/projections"
@@ -238,7 +239,11 @@ func (n *Node) parts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.registry, err = providers.NewRegistry(files, contractStore{n.contracts}, providers.RegistryOptions{Now: n.clock.Now})
+	line, err := natswork.New(natswork.Config{Conn: n.conn, Subjects: n.cfg.Subjects()})
+	if err != nil {
+		return err
+	}
+	n.registry, err = providers.NewRegistry(files, contractStore{n.contracts}, providers.RegistryOptions{Now: n.clock.Now, Line: line})
 	if err != nil {
 		return err
 	}

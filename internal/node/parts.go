@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -277,6 +278,18 @@ func loadProviders(cfg *config.Config) ([]providers.Configured, map[string]map[s
 	return files, accounts, nil
 }
 
+// checkWorkers finds a worker that no contract has work for.
+func checkWorkers(cfg *config.Config, files []providers.Configured) error {
+	for _, w := range cfg.Workers {
+		if !slices.ContainsFunc(files, func(f providers.Configured) bool {
+			return f.File.Remote() && f.File.Provider == w.Provider
+		}) {
+			return fmt.Errorf("node: worker %s: no contract with connection: {remote: true} is for provider %s", w.Name, w.Provider)
+		}
+	}
+	return nil
+}
+
 func loadContract(cfg *config.Config, where string) (*providers.File, error) {
 	if name, ok := strings.CutPrefix(where, "builtin:"); ok {
 		return providers.Load(name)
@@ -321,6 +334,10 @@ func CheckConfig(cfg *config.Config) ([]string, error) {
 			check("password of user "+u.Name, u.Password)
 		}
 		lines = append(lines, fmt.Sprintf("tenant %s: %d user(s)", t.ID, len(t.Users)))
+	}
+	errs = append(errs, checkWorkers(cfg, files))
+	for _, w := range cfg.Workers {
+		check("password of worker "+w.Name, w.Password)
 	}
 	for _, p := range cfg.Providers {
 		for _, a := range p.Accounts {

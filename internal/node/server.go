@@ -147,13 +147,58 @@ func setAccounts(opts *server.Options, cfg *config.Config, user, password string
 				return fmt.Errorf("node: password of user %s: %w", u.Name, err)
 			}
 			opts.Users = append(opts.Users, &server.User{
-				Username: u.Name, Password: pw, Account: account,
-				Permissions: &server.Permissions{
-					Publish:   &server.SubjectPermission{Allow: p.Publish},
-					Subscribe: &server.SubjectPermission{Allow: p.Subscribe},
-				},
+				Username: u.Name, Password: pw, Account: account, Permissions: permissions(p),
 			})
 		}
+	}
+	return setWorkers(opts, cfg, ledger)
+}
+
+func permissions(p access.Permissions) *server.Permissions {
+	out := &server.Permissions{
+		Publish:   &server.SubjectPermission{Allow: p.Publish},
+		Subscribe: &server.SubjectPermission{Allow: p.Subscribe},
+	}
+	if p.Answers > 0 {
+		// Answers alone: an empty list would allow everything.
+		out.Publish.Allow = []string{}
+		out.Response = &server.ResponsePermission{MaxMsgs: p.Answers, Expires: access.WorkTime}
+	}
+	return out
+}
+
+// setWorkers adds the accounts of workers, one for each provider.
+func setWorkers(opts *server.Options, cfg *config.Config, ledger *server.Account) error {
+	accounts := make(map[string]*server.Account)
+	for _, w := range cfg.Workers {
+		account, there := accounts[w.Provider]
+		if !there {
+			account = server.NewAccount(access.WorkerAccount(w.Provider))
+			accounts[w.Provider] = account
+			opts.Accounts = append(opts.Accounts, account)
+			subject, err := access.WorkOf(cfg.Subjects(), w.Provider)
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(
+				account.AddServiceExportWithResponse(subject, server.Streamed, []*server.Account{ledger}),
+				account.SetServiceExportResponseThreshold(subject, access.WorkTime),
+				ledger.AddServiceImport(account, subject, subject),
+			); err != nil {
+				return fmt.Errorf("node: account of the workers of %s: %w", w.Provider, err)
+			}
+		}
+		p, err := access.ForWorker(cfg.Subjects(), w.Provider, w.Name)
+		if err != nil {
+			return err
+		}
+		pw, err := secret(w.Password)
+		if err != nil {
+			return fmt.Errorf("node: password of worker %s: %w", w.Name, err)
+		}
+		opts.Users = append(opts.Users, &server.User{
+			Username: w.Name, Password: pw, Account: account, Permissions: permissions(p),
+		})
 	}
 	return nil
 }
