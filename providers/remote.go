@@ -388,7 +388,11 @@ func (w *Remote) Lookup(ctx context.Context, c Call) operation.Look {
 			return look
 		}
 		x := runner{l: l, scope: job.scope}
-		if err := x.items(job.marked(r)); err != nil {
+		list, err := listAt(l.items, r.doc)
+		if err == nil {
+			err = x.items(job.marked(list))
+		}
+		if err != nil {
 			return failed(look, l.name+": "+err.Error())
 		}
 		if r.doc[workComplete] != true {
@@ -405,15 +409,11 @@ func (w *Remote) Lookup(ctx context.Context, c Call) operation.Look {
 
 // marked puts the label in the place of the key: either is the operation's own
 // mark at an object.
-func (j work) marked(r report) any {
-	list, ok := r.doc[workObjects].([]any)
-	if !ok {
-		return r.doc
-	}
+func (j work) marked(list []any) []any {
 	for _, item := range list {
 		if object, ok := item.(map[string]any); ok && object[workMark] == j.scope.op[opKey] {
 			object[workMark] = j.scope.op[opLabel]
 		}
 	}
-	return r.doc
+	return list
 }

@@ -101,7 +101,7 @@ func TestRemoteContractsAreJudgedLikeOthers(t *testing.T) {
 		"match":             {"consistency: eventual", "match: [{at: /x, equals: y}], consistency: eventual", "actions[task.create].lookups[0].match", "the worker knows"},
 		"K4 and no lookup":  {"      - {name: by-label, consistency: eventual, lag: 1s, schedule: [1s, 5s]}", "      []", "actions[task.create].lookups", "K4 needs a lookup"},
 		"lag":               {"lag: 1s, ", "", "actions[task.create].lookups[0].lag", "needs a lag"},
-		"absence":           {"provable: false", "provable: true, empty_reads: 1", "actions[task.create].absence.provable", "proves no absence"},
+		"absence":           {"provable: false", "provable: true, empty_reads: 1", "actions[task.create].absence.provable", "an index proves none"},
 		"repeats":           {"max_attempts: 1", "max_attempts: 2", "actions[task.create].retry.max_attempts", "no ground"},
 		"late apply":        {", late_apply: 1s", "", "actions[task.create].timing.late_apply", "missing"},
 		"K1 and no margin":  {"class: K4", "class: K1", "actions[task.create].retry.retention", ""},
@@ -334,6 +334,7 @@ func TestLooksOfWorkersBelieveMarksOnly(t *testing.T) {
 			want: operation.Look{
 				Name: "by-label", AccountProbed: testAccount, AccountOK: true, PagesComplete: true,
 				Matches: []string{"T-1", "T-2"}, Weak: []string{"T-3"}, Result: []byte(`{"title":"x"}`),
+				CreatedAt: time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC),
 			},
 		},
 		"nothing": {
