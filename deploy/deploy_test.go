@@ -25,7 +25,11 @@ import (
 	"github.com/opledger/opledger/internal/natstest"
 )
 
-const tenant = "acme"
+const (
+	tenant = "acme"
+	// worker is the user of the workers of provider.
+	worker, provider = "files-worker", "files"
+)
 
 // users are the users of the example tenant, by name.
 func users() map[string]access.Role {
@@ -38,7 +42,7 @@ func users() map[string]access.Role {
 
 // natsVariables are the variables that nats.conf takes its passwords from.
 func natsVariables() []string {
-	names := []string{"LEDGER_PASSWORD", "NATS_SYS_PASSWORD"}
+	names := []string{"LEDGER_PASSWORD", "NATS_SYS_PASSWORD", "FILES_WORKER_PASSWORD"}
 	for _, r := range access.Roles() {
 		names = append(names, "ACME_"+strings.ToUpper(string(r))+"_PASSWORD")
 	}
@@ -99,8 +103,11 @@ func TestNATSConfigGrantsWhatTheAccessTableGrants(t *testing.T) {
 			continue
 		}
 		account := access.TenantAccount(tenant)
-		if u.Username == "ledger" {
+		switch u.Username {
+		case "ledger":
 			account = access.LedgerAccount
+		case worker:
+			account = access.WorkerAccount(provider)
 		}
 		if u.Account == nil || u.Account.Name != account {
 			t.Errorf("user %s is not in the account %s", u.Username, account)
@@ -109,10 +116,20 @@ func TestNATSConfigGrantsWhatTheAccessTableGrants(t *testing.T) {
 		if p == nil || p.Publish == nil || p.Subscribe == nil {
 			t.Fatalf("user %s has no permissions: everything would be allowed", u.Username)
 		}
-		if len(p.Publish.Deny)+len(p.Subscribe.Deny) > 0 || p.Response != nil {
-			t.Errorf("user %s has deny rules or response permissions, the access table knows none", u.Username)
+		if len(p.Publish.Deny)+len(p.Subscribe.Deny) > 0 {
+			t.Errorf("user %s has deny rules, the access table knows none", u.Username)
 		}
-		got[u.Username] = access.Permissions{Publish: sorted(p.Publish.Allow), Subscribe: sorted(p.Subscribe.Allow)}
+		if p.Publish.Allow == nil {
+			t.Errorf("user %s may publish everything", u.Username)
+		}
+		granted := access.Permissions{Publish: sorted(p.Publish.Allow), Subscribe: sorted(p.Subscribe.Allow)}
+		if p.Response != nil {
+			granted.Answers = p.Response.MaxMsgs
+			if p.Response.Expires != access.WorkTime {
+				t.Errorf("user %s may answer for %s, want %s", u.Username, p.Response.Expires, access.WorkTime)
+			}
+		}
+		got[u.Username] = granted
 	}
 	want := map[string]access.Permissions{"ledger": {Publish: []string{">"}, Subscribe: []string{">"}}}
 	for name, role := range users() {
@@ -122,6 +139,12 @@ func TestNATSConfigGrantsWhatTheAccessTableGrants(t *testing.T) {
 		}
 		want[name] = access.Permissions{Publish: sorted(p.Publish), Subscribe: sorted(p.Subscribe)}
 	}
+	p, err := access.ForWorker(events.Subjects{}, provider, worker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Publish = []string{}
+	want[worker] = p
 	if diff := cmp.Diff(got, want); diff != "" {
 		t.Errorf("permissions of nats.conf (got) and of package access (want):\n%s", diff)
 	}
@@ -136,7 +159,7 @@ func TestNATSConfigExchangesWhatTheAccessTableExchanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	accounts := []string{"$G", "SYS", access.LedgerAccount, access.TenantAccount(tenant)}
+	accounts := []string{"$G", "SYS", access.LedgerAccount, access.TenantAccount(tenant), access.WorkerAccount(provider)}
 	if diff := cmp.Diff(sorted(names.Accounts), sorted(accounts)); diff != "" {
 		t.Errorf("accounts (got) and what they should be (want):\n%s", diff)
 	}
@@ -151,8 +174,16 @@ func TestNATSConfigExchangesWhatTheAccessTableExchanges(t *testing.T) {
 			imports = append(imports, fmt.Sprintf("%s %s of %s as %s", kind, subject, access.LedgerAccount, subject))
 		}
 	}
+	work, err := access.WorkOf(events.Subjects{}, provider)
+	if err != nil {
+		t.Fatal(err)
+	}
 	want := map[string][2][]string{
-		access.LedgerAccount: {sorted(exports), nil}, access.TenantAccount(tenant): {nil, sorted(imports)}, "$G": {nil, nil},
+		access.LedgerAccount: {
+			sorted(exports), {fmt.Sprintf("service %s of %s as %s", work, access.WorkerAccount(provider), work)},
+		},
+		access.TenantAccount(tenant): {nil, sorted(imports)}, "$G": {nil, nil},
+		access.WorkerAccount(provider): {{fmt.Sprintf("service %s to [%s]", work, access.LedgerAccount)}, nil},
 	}
 	got := make(map[string][2][]string)
 	for name := range want {
@@ -165,6 +196,9 @@ func TestNATSConfigExchangesWhatTheAccessTableExchanges(t *testing.T) {
 		}
 		var exports, imports []string
 		for _, e := range info.Account.Exports {
+			if streamed := e.ResponseType == "Streamed"; streamed != (string(e.Subject) == work) {
+				t.Errorf("export %s has answers of the type %s", e.Subject, e.ResponseType)
+			}
 			exports = append(exports, fmt.Sprintf("%s %s to %v", e.Type, e.Subject, e.ApprovedAccounts))
 		}
 		for _, i := range info.Account.Imports {
@@ -186,6 +220,13 @@ func TestNATSConfigExchangesWhatTheAccessTableExchanges(t *testing.T) {
 		if d, err := ledger.ServiceExportResponseThreshold(subject); err != nil || d != access.ResponseTime {
 			t.Errorf("answers of %s may take %s, %v, want %s", subject, d, err, access.ResponseTime)
 		}
+	}
+	workers, err := srv.LookupAccount(access.WorkerAccount(provider))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, err := workers.ServiceExportResponseThreshold(work); err != nil || d != access.WorkTime {
+		t.Errorf("answers of workers may take %s, %v, want %s", d, err, access.WorkTime)
 	}
 }
 
@@ -280,6 +321,75 @@ func TestAgentStaysInItsSubjects(t *testing.T) {
 	if info.State.Msgs != 1 || info.State.LastSeq != 1 {
 		t.Errorf("an agent reached the journal: it has %d messages up to %d, want the one of the ledger", info.State.Msgs, info.State.LastSeq)
 	}
+}
+
+// Goal: a worker takes the work of its provider and answers it, signs of life
+// first, and does nothing else (I15).
+func TestWorkerStaysInItsWork(t *testing.T) {
+	srv := natsServer(t)
+	ledger := natstest.Connect(t, srv, nats.UserInfo("ledger", "pLEDGER_PASSWORD"))
+	denied := make(chan error, 16)
+	w := natstest.Connect(t, srv, nats.UserInfo(worker, "pFILES_WORKER_PASSWORD"),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
+	work, _, err := answers(ledger, "opledger.work.files.task.create")
+	if !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("work without a worker: got %q, %v, want no responders", work, err)
+	}
+	if _, err := w.QueueSubscribe("opledger.work.files.>", access.WorkQueue, func(m *nats.Msg) {
+		for _, text := range []string{"sign", "sign", "answer"} {
+			_ = m.Respond([]byte(text))
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.FlushTimeout(5 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	work, signs, err := answers(ledger, "opledger.work.files.task.create")
+	if err != nil || work != "answer" || signs != 2 {
+		t.Errorf("got %q after %d signs of life, %v, want an answer after 2", work, signs, err)
+	}
+	if _, _, err := answers(ledger, "opledger.work.crm.task.create"); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("work of another provider: got %v, want no responders", err)
+	}
+	for _, subject := range []string{"opledger.work.files.task.create", "opledger.events.acme.op-1", "$JS.API.STREAM.NAMES", "_INBOX.x", "_R_.x"} {
+		if err := w.Publish(subject, nil); err != nil {
+			t.Fatal(err)
+		}
+		expectDenied(t, w, denied, "publish", subject)
+	}
+	for _, subject := range []string{"opledger.work.files.>", "opledger.work.files.task.create", "opledger.work.>", "opledger.events.>", "_INBOX.>", ">"} {
+		if _, err := w.SubscribeSync(subject); err != nil {
+			t.Fatal(err)
+		}
+		expectDenied(t, w, denied, "subscribe", subject)
+	}
+	if _, err := w.QueueSubscribeSync("opledger.work.files.>", "another"); err != nil {
+		t.Fatal(err)
+	}
+	expectDenied(t, w, denied, "subscribe", "opledger.work.files.>")
+}
+
+// answers sends a request and returns its last answer, and how many came before.
+func answers(nc *nats.Conn, subject string) (last string, before int, err error) {
+	sub, err := nc.SubscribeSync(nc.NewInbox())
+	if err != nil {
+		return "", 0, err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if err := nc.PublishRequest(subject, sub.Subject, nil); err != nil {
+		return "", 0, err
+	}
+	for n := range 10 {
+		m, err := sub.NextMsg(5 * time.Second)
+		if err != nil {
+			return "", n, err
+		}
+		if string(m.Data) == "answer" {
+			return "answer", n, nil
+		}
+	}
+	return "", 10, errors.New("no answer")
 }
 
 func expectDenied(t *testing.T, nc *nats.Conn, denied <-chan error, what, subject string) {

@@ -131,6 +131,9 @@ tenants:
   - contract: contract.yaml
     accounts:
       - {id: main, provider_id: acct_1, base_url: %[4]q, allow_loopback: true, secrets: {token: "file://%[1]s/token"}, values: %[5]s}
+workers:
+  - {name: files-worker, provider: files, password: "file://%[1]s/password"}
+  - {name: mail-worker, provider: mail, password: "file://%[1]s/password"}
 executor: {lease_grace: 1s, clock_error: 20ms, drain: 1s}
 http: {listen: "127.0.0.1:0"}
 log: {level: debug}
