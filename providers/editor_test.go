@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -233,6 +234,26 @@ func TestEveryShippedContractFitsTheSchemaForEditors(t *testing.T) {
 		}
 		if err := s.Validate(generic(t, data)); err != nil {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestTheSchemaForEditorsKnowsRemoteContracts(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("../examples/python/files.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Parse("files.yaml", data); err != nil {
+		t.Error(err)
+	}
+	s := compiled(t)
+	if err := s.Validate(generic(t, data)); err != nil {
+		t.Error(err)
+	}
+	for _, by := range []string{"{remote: false}", "{}", `{remote: true, base_url: "https://x.example"}`} {
+		if s.Validate(generic(t, bytes.Replace(data, []byte("{remote: true}"), []byte(by), 1))) == nil {
+			t.Errorf("connection %s: got no error", by)
 		}
 	}
 }

@@ -43,10 +43,10 @@ func (c *compiler) warnings(f *File) []Warning {
 			w.note("cite["+strconv.Itoa(i)+"]", "has no date: say when it was read, as (read 2026-05-04)")
 		}
 	}
-	if f.conn.probe == nil {
+	if f.conn.probe == nil && !f.conn.remote {
 		w.note("connection", "has no account_probe: a credential of another account is not noticed before it is used")
 	}
-	if f.conn.requestIDHeader == "" {
+	if f.conn.requestIDHeader == "" && !f.conn.remote {
 		w.note("connection", "has no request_id_header: the provider's support can't be asked about a request")
 	}
 	for _, name := range f.Actions() {
