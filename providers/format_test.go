@@ -405,3 +405,56 @@ func TestALookOverGraphQLWithErrorsHasFailed(t *testing.T) {
 		}
 	}
 }
+
+func TestAnAccountIsUsedOnlyAtAnAllowedHost(t *testing.T) {
+	t.Parallel()
+	f := parse(t, upsertFile)
+	account := providers.Account{BaseURL: "https://api.example.com", Secrets: map[string]providers.SecretRef{"token": secretRef(t, testToken)}}
+	for _, tt := range []struct {
+		list    []string
+		allowed bool
+	}{{nil, true}, {[]string{"api.example.com"}, true}, {[]string{"*.example.com"}, true}, {[]string{"example.com", "*.api.example.com"}, false}} {
+		h, err := providers.NewHTTP(providers.HTTPConfig{File: f, Accounts: map[string]providers.Account{"main": account}, AllowHosts: tt.list})
+		if (err == nil) != tt.allowed || err != nil && !errors.Is(err, providers.ErrEgress) {
+			t.Errorf("%v: got %v", tt.list, err)
+		}
+		if h != nil {
+			h.Close()
+		}
+		r, err := providers.NewRegistry([]providers.Configured{{File: f, Accounts: map[string]providers.Account{"main": account}}}, nil,
+			providers.RegistryOptions{AllowHosts: tt.list})
+		if (err == nil) != tt.allowed {
+			t.Errorf("registry, %v: got %v", tt.list, err)
+		}
+		if r != nil {
+			r.Close()
+		}
+	}
+	if _, err := providers.NewHTTP(providers.HTTPConfig{File: f, AllowHosts: []string{"*"}}); !errors.Is(err, providers.ErrEgress) {
+		t.Errorf("a list that is none: got %v", err)
+	}
+	account.Values = map[string]string{"region": "a\r\nHost: evil"}
+	if _, err := providers.NewHTTP(providers.HTTPConfig{File: f, Accounts: map[string]providers.Account{"main": account}}); err == nil {
+		t.Error("a value with a line end: got no error")
+	}
+}
+
+// An older revision is bound by the list of today: its account is not ours.
+func TestAnOlderRevisionIsHeldToTheAllowedHosts(t *testing.T) {
+	t.Parallel()
+	fixed := strings.Replace(upsertFile, `"${account.base_url}"`, "https://old.example.org", 1)
+	old, current := parse(t, fixed), parse(t, strings.Replace(fixed, "old.example.org", "api.example.com", 1))
+	store := &memory{data: map[string][]byte{old.Digest(): old.Bytes()}}
+	r, err := providers.NewRegistry([]providers.Configured{{File: current, Accounts: map[string]providers.Account{
+		"main": {Secrets: map[string]providers.SecretRef{"token": secretRef(t, testToken)}},
+	}}}, store, providers.RegistryOptions{AllowHosts: []string{"api.example.com"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := r.For(t.Context(), testIntent(current, `{}`)); err != nil {
+		t.Errorf("current: got %v", err)
+	}
+	if _, _, err := r.For(t.Context(), testIntent(old, `{}`)); !errors.Is(err, providers.ErrNotMine) {
+		t.Errorf("old: got %v", err)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -44,6 +45,10 @@ type HTTPConfig struct {
 	File *File
 	// Accounts are the accounts, by our own names.
 	Accounts map[string]Account
+	// AllowHosts lists the hosts that a base URL may name: exactly, or every name
+	// below one as "*.example.com". Empty means: those that contract and accounts
+	// name.
+	AllowHosts []string
 	// Now is the clock of looks and caches. Nil means time.Now.
 	Now func() time.Time
 }
@@ -83,12 +88,17 @@ func NewHTTP(cfg HTTPConfig) (*HTTP, error) {
 	if cfg.File == nil || cfg.File.Remote() {
 		return nil, errors.New("providers: an HTTP adapter needs a contract file with a base URL")
 	}
+	for _, p := range cfg.AllowHosts {
+		if err := CheckHostPattern(p); err != nil {
+			return nil, fmt.Errorf("providers: allowed hosts: %w", err)
+		}
+	}
 	h := &HTTP{file: cfg.File, now: cfg.Now, accounts: make(map[string]*account)}
 	if h.now == nil {
 		h.now = time.Now
 	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Accounts)) {
-		a, err := newAccount(cfg.File, name, cfg.Accounts[name])
+		a, err := newAccount(cfg.File, name, cfg.Accounts[name], cfg.AllowHosts)
 		if err != nil {
 			return nil, fmt.Errorf("providers: account %s of %s: %w", name, cfg.File.Provider, err)
 		}
@@ -97,7 +107,7 @@ func NewHTTP(cfg HTTPConfig) (*HTTP, error) {
 	return h, nil
 }
 
-func newAccount(f *File, name string, cfg Account) (*account, error) {
+func newAccount(f *File, name string, cfg Account, allowHosts []string) (*account, error) {
 	if err := events.CheckID("account", name); err != nil {
 		return nil, err
 	}
@@ -109,6 +119,11 @@ func newAccount(f *File, name string, cfg Account) (*account, error) {
 	for key, v := range map[string]string{"base_url": cfg.BaseURL, "provider_id": cfg.ProviderID} {
 		if v != "" {
 			a.values[key] = v
+		}
+	}
+	for key, v := range a.values {
+		if !safeHeader(v) {
+			return nil, fmt.Errorf("the value of %s has a control character", key)
 		}
 	}
 	for _, value := range f.values() {
@@ -132,11 +147,24 @@ func newAccount(f *File, name string, cfg Account) (*account, error) {
 	if a.base, err = checkBaseURL(text); err != nil {
 		return nil, err
 	}
+	if !hostAllowed(allowHosts, a.base.Hostname()) {
+		return nil, fmt.Errorf("%w: host %s is not among the allowed hosts", ErrEgress, a.base.Hostname())
+	}
 	a.wire, err = newWire(wireConfig{
+		origin:        originOf(a.base),
 		allowLoopback: f.conn.allowLoopback || cfg.AllowLoopback,
 		minTLS:        f.conn.minTLS, caFile: cfg.CAFile,
 	})
 	return a, err
+}
+
+// originOf returns host and port of a base URL, as they are dialed.
+func originOf(base *url.URL) string {
+	port := base.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[base.Scheme]
+	}
+	return net.JoinHostPort(base.Hostname(), port)
 }
 
 // Close drops idle connections. Requests under way go on.

@@ -41,6 +41,8 @@ type RegistryOptions struct {
 	// Line leads to the workers of remote contracts; without one their
 	// operations are left to other processes.
 	Line Line
+	// AllowHosts are the hosts that requests may go to; see [HTTPConfig].
+	AllowHosts []string
 }
 
 // Registry finds contract and adapter: the current ones for a new intent, and
@@ -83,7 +85,7 @@ func (r *Registry) adapter(f *File, accounts map[string]Account) (served, error)
 	if f.Remote() {
 		return NewRemote(RemoteConfig{File: f, Accounts: accounts, Line: r.opts.Line, Now: r.opts.Now})
 	}
-	return NewHTTP(HTTPConfig{File: f, Accounts: accounts, Now: r.opts.Now})
+	return NewHTTP(HTTPConfig{File: f, Accounts: accounts, Now: r.opts.Now, AllowHosts: r.opts.AllowHosts})
 }
 
 // NewRegistry makes a registry. Two files in force must not describe the same
@@ -271,7 +273,7 @@ func (r *Registry) open(provider string, ref events.ContractRef, data []byte, ac
 	}
 	usable := make(map[string]Account)
 	for name, account := range accounts {
-		if usableWith(file, name, account) {
+		if r.usableWith(file, name, account) {
 			usable[name] = account
 		}
 	}
@@ -283,12 +285,12 @@ func (r *Registry) open(provider string, ref events.ContractRef, data []byte, ac
 }
 
 // usableWith reports whether an account has what a revision uses.
-func usableWith(f *File, name string, account Account) bool {
+func (r *Registry) usableWith(f *File, name string, account Account) bool {
 	if f.Remote() {
 		_, err := NewRemote(RemoteConfig{File: f, Accounts: map[string]Account{name: account}})
 		return err == nil
 	}
-	_, err := newAccount(f, name, account)
+	_, err := newAccount(f, name, account, r.opts.AllowHosts)
 	return err == nil
 }
 

@@ -209,8 +209,9 @@ func showPieces(pieces []piece) string {
 }
 
 // escapedPath renders a path. Values are escaped, so that they stay within
-// their segment, and an empty or dot segment is refused: the path can't leave
-// the place that the contract gave it.
+// their segment. An empty one is refused, and so is one that would lead upwards
+// at a server that reads escaped dots and slashes as plain ones: the path can't
+// leave the place that the contract gave it.
 func (s scope) escapedPath(t template) (string, error) {
 	var b strings.Builder
 	for _, p := range t {
@@ -225,13 +226,14 @@ func (s scope) escapedPath(t template) (string, error) {
 		if v == "" {
 			return "", fmt.Errorf("%w: %s is empty and can't be part of a path", errMissing, p.ref)
 		}
+		if !safeHeader(v) || dotSegments(v) {
+			return "", fmt.Errorf("providers: %s has a control character or a segment . or .. and can't be part of a path", p.ref)
+		}
 		b.WriteString(url.PathEscape(v))
 	}
 	path := b.String()
-	for segment := range strings.SplitSeq(strings.ToLower(path), "/") {
-		if plain := strings.ReplaceAll(segment, "%2e", "."); plain == "." || plain == ".." {
-			return "", errors.New("providers: a path segment is . or ..")
-		}
+	if dotSegments(path) {
+		return "", errors.New("providers: a path segment is . or ..")
 	}
 	return path, nil
 }

@@ -131,6 +131,8 @@ type wire struct {
 
 // wireConfig is what a wire is made of.
 type wireConfig struct {
+	// origin is the only host:port that is dialed; empty means any.
+	origin        string
 	allowLoopback bool
 	minTLS        uint16
 	caFile        string
@@ -149,16 +151,18 @@ func newWire(cfg wireConfig) (*wire, error) {
 		}
 	}
 	d := &dialer{
-		net: net.Dialer{Timeout: dialTimeout, ControlContext: dialControl(cfg.allowLoopback)},
-		tls: tlsConfig,
+		net:    net.Dialer{Timeout: dialTimeout, ControlContext: dialControl(cfg.allowLoopback)},
+		tls:    tlsConfig,
+		origin: cfg.origin,
 	}
 	return &wire{fresh: d.transport(false), pooled: d.transport(true)}, nil
 }
 
 // dialer makes watched connections.
 type dialer struct {
-	net net.Dialer
-	tls *tls.Config
+	net    net.Dialer
+	tls    *tls.Config
+	origin string
 }
 
 // transport is HTTP/1.1 only, without proxies from the environment and without
@@ -179,19 +183,31 @@ func (d *dialer) transport(keep bool) *http.Transport {
 }
 
 func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := d.open(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &wireConn{Conn: conn}, nil
+}
+
+// open connects to the account's host, and to no other.
+func (d *dialer) open(ctx context.Context, network, address string) (net.Conn, error) {
+	if d.origin != "" && !strings.EqualFold(address, d.origin) {
+		return nil, fmt.Errorf("%w: it is not the account's host", ErrEgress)
+	}
 	conn, err := d.net.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, fmt.Errorf("providers: dial: %w", err)
 	}
-	return &wireConn{Conn: conn}, nil
+	return conn, nil
 }
 
 func (d *dialer) dialTLS(ctx context.Context, network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	conn, err := d.net.DialContext(ctx, network, address)
+	conn, err := d.open(ctx, network, address)
 	if err != nil {
-		return nil, fmt.Errorf("providers: dial: %w", err)
+		return nil, err
 	}
 	host, _, err := net.SplitHostPort(address)
 	if err == nil {
@@ -239,7 +255,7 @@ func send(ctx context.Context, rt http.RoundTripper, req *http.Request) exchange
 	resp, err := rt.RoundTrip(req) //nolint:bodyclose // readAnswer closes it
 	if err == nil {
 		x.status, x.header = resp.StatusCode, resp.Header
-		x.body, err = readAnswer(resp.Body)
+		x.body, err = readAnswer(resp)
 	}
 	x.err = err
 	x.transport = events.Transport{Status: x.status, AnswerBytes: len(x.body), BytesSent: x.status != 0}
@@ -252,11 +268,20 @@ func send(ctx context.Context, rt http.RoundTripper, req *http.Request) exchange
 	return x
 }
 
-var errTooLong = errors.New("providers: the answer is too long")
+var (
+	errTooLong = errors.New("providers: the answer is too long")
+	errSwitch  = errors.New("providers: malformed answer: it switches protocols and nobody asked")
+)
 
-func readAnswer(body io.ReadCloser) ([]byte, error) {
-	defer func() { _ = body.Close() }() // what matters was read
-	data, err := io.ReadAll(io.LimitReader(body, MaxAnswerBytes+1))
+// readAnswer reads the body of an answer, up to its bound. After a switch of
+// protocols the body would be the naked connection, which ends with no context:
+// it is not read.
+func readAnswer(resp *http.Response) ([]byte, error) {
+	defer func() { _ = resp.Body.Close() }() // what matters was read
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		return nil, errSwitch
+	}
+	data, err := io.ReadAll(io.LimitReader(resp.Body, MaxAnswerBytes+1))
 	if err != nil {
 		return data, fmt.Errorf("providers: read the answer: %w", err)
 	}
@@ -301,13 +326,13 @@ func wordFor(ctx context.Context, err error) string {
 		return wordRefused
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return wordReset
+	case strings.Contains(text, "malformed"), strings.Contains(text, "headers exceeded"):
+		return wordMalformed // before "connection broken", which the transport says of both
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
 		strings.Contains(text, "server closed"), strings.Contains(text, "connection broken"):
 		return wordClosed
 	case strings.Contains(text, "tls handshake"):
 		return wordTLS
-	case strings.Contains(text, "malformed"), strings.Contains(text, "headers exceeded"):
-		return wordMalformed
 	}
 	return wordTransport
 }

@@ -36,6 +36,7 @@ type Config struct {
 	// of remote contracts.
 	Workers  []Worker `yaml:"workers"`
 	Executor Executor `yaml:"executor"`
+	Egress   Egress   `yaml:"egress"`
 	HTTP     HTTP     `yaml:"http"`
 	Log      Log      `yaml:"log"`
 
@@ -137,6 +138,13 @@ type Executor struct {
 	// Consumer names the durable consumers of this process. Executors that
 	// share a name share the work; "executor" by default.
 	Consumer string `yaml:"consumer"`
+}
+
+// Egress bounds where requests to providers may go.
+type Egress struct {
+	// AllowHosts lists hosts, exactly or as "*.example.com". Empty means: those
+	// that contracts and accounts name.
+	AllowHosts []string `yaml:"allow_hosts"`
 }
 
 // HTTP is where metrics and health are served.
@@ -254,6 +262,11 @@ func (c *Config) Check() error {
 	}
 	for i, p := range c.Providers {
 		c.checkProvider(i, p, fail)
+	}
+	for i, pattern := range c.Egress.AllowHosts {
+		if err := providers.CheckHostPattern(pattern); err != nil {
+			fail("egress.allow_hosts[%d]: %w", i, err)
+		}
 	}
 	for i, w := range c.Workers {
 		at := fmt.Sprintf("workers[%d]", i)

@@ -243,7 +243,9 @@ func (n *Node) parts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.registry, err = providers.NewRegistry(files, contractStore{n.contracts}, providers.RegistryOptions{Now: n.clock.Now, Line: line})
+	n.registry, err = providers.NewRegistry(files, contractStore{n.contracts}, providers.RegistryOptions{
+		Now: n.clock.Now, Line: line, AllowHosts: n.cfg.Egress.AllowHosts,
+	})
 	if err != nil {
 		return err
 	}

@@ -311,7 +311,7 @@ func CheckConfig(cfg *config.Config) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := providers.NewRegistry(files, nil, providers.RegistryOptions{}); err != nil {
+	if _, err := providers.NewRegistry(files, nil, providers.RegistryOptions{AllowHosts: cfg.Egress.AllowHosts}); err != nil {
 		errs = append(errs, err)
 	}
 	for _, f := range files {
