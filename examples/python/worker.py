@@ -150,7 +150,7 @@ class Worker:
                 pongs += 1
                 if pongs > 1:
                     return  # behind the UNSUB: nothing more will come
-                print(json.dumps({"ready": subject, "pid": os.getpid()}), flush=True)
+                say({"ready": subject, "pid": os.getpid()})
                 continue
             # Read on at once, so that nothing waits in the socket.
             thread = threading.Thread(target=self.handle, args=(connection, *message))
@@ -184,7 +184,7 @@ class Worker:
                 time.sleep(self.args.linger)
             done.set()
             connection.publish(reply, answer)
-            print(json.dumps({"verb": message["verb"], "answer": answer}), flush=True)
+            say({"verb": message["verb"], "answer": answer})
         except Exception as error:  # no answer: the ledger takes it as unknown
             print("worker.py: %r" % error, file=sys.stderr, flush=True)
         finally:
@@ -219,6 +219,12 @@ class Worker:
             return {"account_id": account, **self.provider.do(request)}
         finally:
             self.slots.release()
+
+
+def say(line):
+    """Write one line at once: print writes the end of a line by itself, perhaps behind another thread's."""
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
 
 
 def past(text):
