@@ -74,6 +74,7 @@ func rooms() map[string]room {
 		"internal/writer":        {ours: []string{"events", "operation"}, never: noBus},
 		"internal/node":          {anyOurs: true, third: []string{natsClient, natsServer, prometheus}, never: []string{module + "/providers/simulator"}},
 		"internal/demo":          {anyOurs: true, anyThird: true},
+		"internal/trial":         {anyOurs: true, third: []string{yaml}, never: noBus},
 		"internal/memledger":     {anyOurs: true, anyThird: true, never: noBus},
 		"internal/natstest":      {anyOurs: true, anyThird: true},
 		"internal/archtest":      {},

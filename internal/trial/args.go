@@ -1,0 +1,111 @@
+package trial
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/opledger/opledger/providers"
+)
+
+// Args makes the smallest arguments that an action's schema takes: what it
+// requires, and nothing else. Where that does not fit, the error says to give
+// arguments.
+func Args(f *providers.File, action string) (json.RawMessage, error) {
+	var doc struct {
+		Actions map[string]struct {
+			Args struct {
+				Schema map[string]any `yaml:"schema"`
+			} `yaml:"args"`
+		} `yaml:"actions"`
+	}
+	if err := yaml.Unmarshal(f.Bytes(), &doc); err != nil {
+		return nil, fmt.Errorf("trial: read the schema of %s: %w", action, err)
+	}
+	raw, err := json.Marshal(example(doc.Actions[action].Args.Schema, 0))
+	if err != nil {
+		return nil, fmt.Errorf("trial: make arguments for %s: %w", action, err)
+	}
+	if _, err := f.Bind(action, raw); err != nil {
+		return nil, fmt.Errorf("trial: no arguments for %s could be made up, give some (%w)", action, err)
+	}
+	return raw, nil
+}
+
+// example makes a value that fits a schema, as far as its plain words say.
+func example(schema map[string]any, depth int) any {
+	const deepest = 16
+	for _, word := range []string{"const", "default"} {
+		if v, ok := schema[word]; ok {
+			return v
+		}
+	}
+	for _, word := range []string{"enum", "examples"} {
+		if list, ok := schema[word].([]any); ok && len(list) > 0 {
+			return list[0]
+		}
+	}
+	kind := schema["type"]
+	if list, ok := kind.([]any); ok && len(list) > 0 {
+		kind = list[0]
+	}
+	switch kind {
+	case "string":
+		return exampleText(schema)
+	case "integer", "number":
+		if v, ok := schema["minimum"]; ok {
+			return v
+		}
+		return 1
+	case "boolean":
+		return true
+	case "null":
+		return nil
+	case "array":
+		items, _ := schema["items"].(map[string]any)
+		out := []any{}
+		if n, _ := schema["minItems"].(int); n > 0 && depth < deepest {
+			for range n {
+				out = append(out, example(items, depth+1))
+			}
+		}
+		return out
+	}
+	out := map[string]any{}
+	properties, _ := schema["properties"].(map[string]any)
+	required, _ := schema["required"].([]any)
+	for _, name := range required {
+		text, _ := name.(string)
+		property, _ := properties[text].(map[string]any)
+		if depth < deepest {
+			out[text] = example(property, depth+1)
+		}
+	}
+	return out
+}
+
+func exampleText(schema map[string]any) string {
+	switch schema["format"] {
+	case "email":
+		return "trial@example.com"
+	case "uri":
+		return "https://example.com/trial"
+	case "date":
+		return "2026-03-02"
+	case "date-time":
+		return "2026-03-02T09:00:00Z"
+	case "uuid":
+		return "00000000-0000-4000-8000-000000000001"
+	}
+	text := "trial"
+	if n, ok := schema["minLength"].(int); ok {
+		for len(text) < n {
+			text += " trial"
+		}
+	}
+	if n, ok := schema["maxLength"].(int); ok && len(text) > n {
+		text = text[:n]
+	}
+	return text
+}
