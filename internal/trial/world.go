@@ -308,8 +308,9 @@ func (w *World) newProcess() (*process, error) {
 	p := &process{name: fmt.Sprintf("executor-%d", w.named)}
 	form := func(quick bool, grace time.Duration) (*executor.Executor, error) {
 		return executor.New(executor.Config{
-			Recorder: w.writer, States: w.ledger, Claims: w.ledger, Stamps: w.ledger, Adapters: adapters{w, quick},
-			Worker: p.name, LeaseGrace: grace, ClockError: clockError, LastWords: time.Millisecond,
+			Recorder: w.writer, States: w.ledger, Claims: w.ledger, Stamps: w.ledger, Scopes: w.ledger,
+			Adapters: adapters{w, quick},
+			Worker:   p.name, LeaseGrace: grace, ClockError: clockError, LastWords: time.Millisecond,
 			Now: w.clock.Now, Random: w.draw,
 			Observe: executor.Observer{
 				Outcome: func(_, _ string, word operation.OutcomeWord) { w.answerOver(word) },
@@ -370,6 +371,16 @@ func (o offers) Bind(ctx context.Context, ref events.ContractRef, provider, acti
 		return nil, fmt.Errorf("%w: %w", intake.ErrArguments, err)
 	}
 	return bound, err
+}
+
+// Scope implements intake.Catalogue.
+func (o offers) Scope(ctx context.Context, ref events.ContractRef, provider, action string, account events.Account, args []byte) (string, error) {
+	return o.registry.ScopeAs(ctx, ref, provider, action, args, account)
+}
+
+// Render implements intake.Catalogue: nobody asks to be shown a request.
+func (offers) Render(context.Context, operation.State) (json.RawMessage, error) {
+	return nil, errors.New("trial: requests are not shown")
 }
 
 // Keep implements intake.Catalogue: the file is in force for the world's life.
