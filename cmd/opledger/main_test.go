@@ -164,7 +164,8 @@ func TestConfigCheckNamesThePlace(t *testing.T) {
 		account("http://127.0.0.1:1"):                             "allow_loopback",
 		strings.Replace(account("https://crm.example.com"), "base_url", "secrets: {token: 'env://HOME'}, base_url", 1) +
 			"egress: {allow_hosts: ['*.example.org']}\n": "crm.example.com is not among the allowed hosts",
-		account("https://crm.example.com") + "egress: {allow_hosts: ['https://x']}\n": "egress.allow_hosts[0]: host pattern",
+		account("https://crm.example.com") + "egress: {allow_hosts: ['https://x']}\n":               "egress.allow_hosts[0]: host pattern",
+		strings.Replace(account("https://crm.example.com"), "builtin:sim-crm", "catalogue:moon", 1): "there are adyen",
 		account("crm.example.com"): "must be like https://",
 		"tenants: [{id: a, users: [{name: u, role: agent, password: 'env://UNSET_X'}]}]\n": "UNSET_X",
 		"tenants: [{id: 'a.b'}]\n": "tenants[0]",

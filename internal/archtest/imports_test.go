@@ -58,6 +58,7 @@ func rooms() map[string]room {
 		"operation":              {ours: []string{"events"}, never: append(noBus, "net/http", "log/slog")},
 		"api":                    {ours: []string{"events", "operation"}, never: noBus},
 		"providers":              {ours: []string{"events", "operation"}, third: []string{yaml, jsonschema}, never: noBus},
+		"providers/catalogue":    {ours: []string{"providers"}, never: noBus},
 		"providers/providertest": {ours: []string{"operation", "providers"}, never: noBus},
 		"providers/simulator":    {third: []string{uuid}, never: noBus},
 		"projections":            {ours: []string{"events", "operation"}, third: []string{natsClient}, never: []string{natsServer}},

@@ -109,7 +109,7 @@ type Worker struct {
 
 // Provider is a contract file and the accounts that it is used with.
 type Provider struct {
-	// Contract is a path, or "builtin:NAME".
+	// Contract is a path, "builtin:NAME" or "catalogue:NAME".
 	Contract string    `yaml:"contract"`
 	Accounts []Account `yaml:"accounts"`
 }
@@ -382,7 +382,7 @@ func (c *Config) checkNATS(fail func(string, ...any)) {
 func (c *Config) checkProvider(i int, p Provider, fail func(string, ...any)) {
 	at := fmt.Sprintf("providers[%d]", i)
 	if p.Contract == "" {
-		fail("%s.contract is required: a path or builtin:NAME", at)
+		fail("%s.contract is required: a path, builtin:NAME or catalogue:NAME", at)
 	}
 	if len(p.Accounts) == 0 {
 		fail("%s.accounts: at least one is needed", at)

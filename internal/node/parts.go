@@ -20,6 +20,7 @@ import (
 	"github.com/opledger/opledger/operation"
 	"github.com/opledger/opledger/projections"
 	"github.com/opledger/opledger/providers"
+	shipped "github.com/opledger/opledger/providers/catalogue" // a type here is called catalogue
 )
 
 // journal is the journal as the writer knows it: its conflicts are those of the
@@ -293,6 +294,9 @@ func checkWorkers(cfg *config.Config, files []providers.Configured) error {
 func loadContract(cfg *config.Config, where string) (*providers.File, error) {
 	if name, ok := strings.CutPrefix(where, "builtin:"); ok {
 		return providers.Load(name)
+	}
+	if name, ok := strings.CutPrefix(where, "catalogue:"); ok {
+		return shipped.Load(name)
 	}
 	path := cfg.Path(where)
 	data, err := os.ReadFile(path)
