@@ -32,4 +32,6 @@
 //     is uncertain, and so is one that can't be read.
 //   - P4: a contract that could permit an unsafe repeat is refused when it is
 //     loaded.
+//   - P5: the requests of an account go to its own host only, and to no address
+//     that is refused.
 package providers

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// What a name resolves to is judged when it is dialed. Columns: allowed as it
+// P5: what a name resolves to is judged when it is dialed. Columns: allowed as it
 // is, and with allow_loopback.
 func TestOnlyPlacesThatARequestMayGoToAreDialed(t *testing.T) {
 	t.Parallel()
@@ -175,7 +175,7 @@ func nameserver(t *testing.T, answers ...netip.Addr) *net.Resolver {
 	}}
 }
 
-// A name that leads to a place that is refused is refused when it is dialed,
+// P5: a name that leads to a place that is refused is refused when it is dialed,
 // whatever it led to before.
 func TestANameThatLeadsToARefusedPlaceIsNotDialed(t *testing.T) {
 	t.Parallel()
@@ -213,7 +213,7 @@ func TestANameThatLeadsToARefusedPlaceIsNotDialed(t *testing.T) {
 	}
 }
 
-// Whatever goes wrong above it, the wire of an account opens connections to that
+// P5: whatever goes wrong above it, the wire of an account opens connections to that
 // account's host only.
 func TestAnAccountsWireDialsItsOwnHostOnly(t *testing.T) {
 	t.Parallel()
