@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/opledger/opledger/events"
+	"github.com/opledger/opledger/internal/clock"
 	"github.com/opledger/opledger/internal/dispatch"
 	"github.com/opledger/opledger/operation"
 	"github.com/opledger/opledger/providers"
@@ -120,6 +121,11 @@ type Config struct {
 	// Now is contract time, Random draws from [0, 1).
 	Now    func() time.Time
 	Random func() float64
+	// Clock is the time that leases and pauses are spent on; nil means the
+	// machine's.
+	Clock clock.Clock
+	// NewID mints the ids of attempts; nil means events.NewID.
+	NewID func() string
 	// Observe may be nil.
 	Observe Observer
 	// Logger may be nil.
@@ -208,6 +214,12 @@ func New(cfg Config) (*Executor, error) {
 	}
 	if cfg.Pause <= 0 {
 		cfg.Pause = time.Second
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = clock.Real()
+	}
+	if cfg.NewID == nil {
+		cfg.NewID = events.NewID
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -356,7 +368,7 @@ func (x *Executor) attempt(ctx context.Context, f flight) (time.Time, error) {
 		return again, err
 	}
 	defer x.release(ctx, f)
-	f.began = time.Now()
+	f.began, f.beganWall = x.cfg.Clock.Monotonic(), x.cfg.Clock.Wall()
 	started, err := x.start(ctx, f)
 	if errors.Is(err, events.ErrConflict) {
 		return time.Time{}, err
@@ -370,10 +382,7 @@ func (x *Executor) attempt(ctx context.Context, f flight) (time.Time, error) {
 		x.record(ctx, f, operation.Outcome{Word: operation.OutcomeNotSent, Reason: reason})
 		return time.Time{}, nil
 	}
-	// The monotonic clock stands still while the machine sleeps, the wall clock
-	// can be set back: the later one counts.
-	spent := max(time.Since(f.began), time.Now().Round(0).Sub(f.began.Round(0)))
-	if reason := x.tooLate(ctx, f, spent); reason != "" {
+	if reason := x.tooLate(ctx, f, x.spent(f)); reason != "" {
 		x.record(ctx, f, operation.Outcome{Word: operation.OutcomeNotSent, Reason: reason})
 		return time.Time{}, nil
 	}
@@ -381,10 +390,17 @@ func (x *Executor) attempt(ctx context.Context, f flight) (time.Time, error) {
 	return time.Time{}, nil
 }
 
+// spent is how long the attempt has been under way. The monotonic clock stands
+// still while the machine sleeps, the wall clock can be set back: the later one
+// counts.
+func (x *Executor) spent(f flight) time.Duration {
+	return max(x.cfg.Clock.Monotonic()-f.began, x.cfg.Clock.Wall().Sub(f.beganWall))
+}
+
 // takeBack records an attempt whose start got no verdict as not sent, if it
 // turns out to be stored.
 func (x *Executor) takeBack(ctx context.Context, f flight) {
-	late, stop := x.lastWords(ctx)
+	late, stop := x.cfg.Clock.Outlive(ctx, x.cfg.LastWords)
 	defer stop()
 	truth, err := x.cfg.States.Truth(late, f.s.Tenant, f.s.OperationID)
 	if err != nil {
@@ -401,33 +417,29 @@ func (x *Executor) takeBack(ctx context.Context, f flight) {
 func (x *Executor) send(ctx context.Context, f flight) {
 	// Whoever stops this process has waited for the drain time: then the
 	// request is given up, and that it may have happened is recorded.
-	hard, cancel := context.WithDeadline(ctx, f.began.Add(x.lease(f.c)))
+	hard, cancel := x.cfg.Clock.Timeout(ctx, x.lease(f.c)-(x.cfg.Clock.Monotonic()-f.began))
 	defer cancel()
 	f.req.AttemptID = f.attempt
-	answer := make(chan operation.Outcome, 1)
-	go func() { answer <- do(hard, f.a, f.req) }()
-	soft := time.NewTimer(f.c.Total)
-	defer soft.Stop()
-	select {
-	case o := <-answer:
+	var o operation.Outcome // to be read once the work has ended
+	ended := x.cfg.Clock.Beside(func() { o = do(hard, f.a, f.req) })
+	soft, cancel := x.cfg.Clock.Timeout(context.WithoutCancel(ctx), f.c.Total)
+	defer cancel()
+	if ended(soft, 0) {
 		x.record(ctx, f, o)
 		return
-	case <-soft.C:
-		f.s = x.record(ctx, f, operation.Outcome{
-			Word: operation.OutcomeUncertain, Unknown: events.UnknownTimeout,
-			Transport: events.Transport{Error: noAnswer(f.req.LastAlive(), time.Now()), DurationMS: f.c.Total.Milliseconds()},
-		})
 	}
+	f.s = x.record(ctx, f, operation.Outcome{
+		Word: operation.OutcomeUncertain, Unknown: events.UnknownTimeout,
+		Transport: events.Transport{Error: noAnswer(f.req.LastAlive(), x.cfg.Clock.Wall()), DurationMS: f.c.Total.Milliseconds()},
+	})
 	// An adapter that does not mind its context is waited for no longer: what
 	// it does after the lease is nobody's any more.
-	select {
-	case o := <-answer:
-		if o.Word != operation.OutcomeUncertain {
-			x.record(ctx, f, o)
-		}
-	case <-gone(hard, x.cfg.LastWords):
+	switch {
+	case !ended(hard, x.cfg.LastWords):
 		x.cfg.Logger.LogAttrs(ctx, slog.LevelError, "the adapter does not return after its context ended",
 			slog.String("provider", f.s.Intent.Provider), slog.String("attempt_id", f.attempt))
+	case o.Word != operation.OutcomeUncertain:
+		x.record(ctx, f, o)
 	}
 }
 
@@ -439,13 +451,6 @@ func noAnswer(alive, now time.Time) string {
 		return "no answer in time"
 	}
 	return fmt.Sprintf("no answer in time; the last sign of life came %s before", now.Sub(alive).Round(time.Millisecond))
-}
-
-// gone returns a channel that is closed some time after ctx ended.
-func gone(ctx context.Context, after time.Duration) <-chan struct{} {
-	done := make(chan struct{})
-	context.AfterFunc(ctx, func() { time.AfterFunc(after, func() { close(done) }) })
-	return done
 }
 
 // do calls the adapter. An adapter that panics has proven nothing.
@@ -472,7 +477,7 @@ func (x *Executor) record(ctx context.Context, f flight, o operation.Outcome) op
 	if x.cfg.Observe.Outcome != nil {
 		x.cfg.Observe.Outcome(f.s.Intent.Provider, f.s.Intent.Action, o.Word)
 	}
-	late, stop := x.lastWords(ctx)
+	late, stop := x.cfg.Clock.Outlive(ctx, x.cfg.LastWords)
 	defer stop()
 	log := x.cfg.Logger.With(slog.String("tenant", f.s.Tenant), slog.String("operation_id", f.s.OperationID),
 		slog.String("attempt_id", f.attempt))
@@ -486,11 +491,10 @@ func (x *Executor) record(ctx context.Context, f flight, o operation.Outcome) op
 		if !errors.Is(err, events.ErrConflict) {
 			log.LogAttrs(ctx, slog.LevelError, "outcome not recorded yet", slog.Any("err", err))
 		}
-		select {
-		case <-late.Done():
+		x.cfg.Clock.Sleep(late, min(time.Duration(n)*20*time.Millisecond, time.Second))
+		if late.Err() != nil {
 			log.LogAttrs(ctx, slog.LevelError, "outcome left to the lease", slog.String("outcome", string(o.Word)))
 			return f.s
-		case <-time.After(min(time.Duration(n)*20*time.Millisecond, time.Second)):
 		}
 		if truth, err := x.cfg.States.Truth(late, f.s.Tenant, f.s.OperationID); err == nil {
 			f.s = truth
@@ -498,15 +502,8 @@ func (x *Executor) record(ctx context.Context, f flight, o operation.Outcome) op
 	}
 }
 
-// lastWords returns a context that outlives ctx by LastWords.
-func (x *Executor) lastWords(ctx context.Context) (context.Context, func()) {
-	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(x.cfg.LastWords, cancel) })
-	return late, func() { stop(); cancel() }
-}
-
 func (x *Executor) release(ctx context.Context, f flight) {
-	late, stop := x.lastWords(ctx)
+	late, stop := x.cfg.Clock.Outlive(ctx, x.cfg.LastWords)
 	defer stop()
 	if err := x.cfg.Claims.Release(late, f.s.Tenant, f.s.OperationID, f.revision); err != nil {
 		// The claim ends with its lease.

@@ -76,7 +76,7 @@ func (x *Executor) take(ctx context.Context, f flight) string {
 	if scope == "" {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(ctx, x.lease(f.c))
+	ctx, cancel := x.cfg.Clock.Timeout(ctx, x.lease(f.c))
 	defer cancel()
 	err := x.cfg.Scopes.TakeScope(ctx, f.s.Tenant, scope, f.s.OperationID, f.attempt, x.cfg.Worker, f.behind)
 	switch {

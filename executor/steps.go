@@ -26,7 +26,7 @@ type moment struct {
 
 // moment takes the values of now.
 func (x *Executor) moment() moment {
-	return moment{now: x.cfg.Now(), random: x.cfg.Random(), id: events.NewID()}
+	return moment{now: x.cfg.Now(), random: x.cfg.Random(), id: x.cfg.NewID()}
 }
 
 func (x *Executor) params(c operation.Contract, m moment) operation.Params {
@@ -51,8 +51,9 @@ type flight struct {
 	// attempt and revision are there once the claim is won.
 	attempt  string
 	revision uint64
-	// began has a monotonic reading, from before the append of AttemptStarted.
-	began time.Time
+	// began and beganWall are from before the append of AttemptStarted.
+	began     time.Duration
+	beganWall time.Time
 }
 
 func (f flight) call() providers.Call {
@@ -128,7 +129,7 @@ func (x *Executor) claim(ctx context.Context, f flight, m moment) (_ flight, aga
 // start journals AttemptStarted. If nobody knows whether it is stored, nothing
 // may be sent (I2).
 func (x *Executor) start(ctx context.Context, f flight) (flight, error) {
-	ctx, cancel := context.WithTimeout(ctx, x.lease(f.c))
+	ctx, cancel := x.cfg.Clock.Timeout(ctx, x.lease(f.c))
 	defer cancel()
 	s, err := x.cfg.Recorder.Append(ctx, f.s, x.cfg.Worker, events.AttemptStarted{
 		AttemptID: f.attempt, Number: f.s.Started + 1, Worker: x.cfg.Worker, ClaimRevision: f.revision,

@@ -114,6 +114,8 @@ type Config struct {
 	Actor  string
 	Now    func() time.Time
 	Random func() float64
+	// NewID mints the ids of permits; nil means events.NewID.
+	NewID func() string
 	// Observe is told how each intent ended: recorded, repeated, or a problem
 	// code. It may be nil.
 	Observe func(result string)
@@ -133,6 +135,9 @@ func New(cfg Config) (*Service, error) {
 	}
 	if cfg.Actor == "" {
 		cfg.Actor = "intake"
+	}
+	if cfg.NewID == nil {
+		cfg.NewID = events.NewID
 	}
 	if cfg.Observe == nil {
 		cfg.Observe = func(string) {}
@@ -499,7 +504,7 @@ func (s *Service) detailed(ctx context.Context, state operation.State, detail bo
 	if err != nil {
 		return a
 	}
-	p := operation.Params{Now: s.cfg.Now(), NewID: events.NewID()}
+	p := operation.Params{Now: s.cfg.Now(), NewID: s.cfg.NewID()}
 	step := operation.Next(state, c, p)
 	a.NextReason = step.Reason
 	if s.cfg.Scopes == nil || state.Intent.ConflictScope == "" || state.Status.Final() {
@@ -773,7 +778,7 @@ func (s *Service) decide(ctx context.Context, state operation.State, actor strin
 	}
 	for range maxTries {
 		payloads, refusal := fn(state, c, operation.Params{
-			Now: s.cfg.Now(), Random: s.cfg.Random(), NewID: events.NewID(),
+			Now: s.cfg.Now(), Random: s.cfg.Random(), NewID: s.cfg.NewID(),
 		})
 		if refusal.Reason != operation.RefusalNone {
 			p := api.NewProblem(api.ProblemRefused, "%s", refusal.Text)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/opledger/opledger/events"
+	"github.com/opledger/opledger/internal/clock"
 	"github.com/opledger/opledger/internal/dispatch"
 	"github.com/opledger/opledger/operation"
 	"github.com/opledger/opledger/providers"
@@ -62,6 +63,10 @@ type Config struct {
 	// Now is the wall clock, Random draws from [0, 1).
 	Now    func() time.Time
 	Random func() float64
+	// Clock bounds looks and their recording; nil means the machine's.
+	Clock clock.Clock
+	// NewID mints the ids of permits; nil means events.NewID.
+	NewID func() string
 	// Observe may be nil: told of every look and of every decision's reason.
 	Observe Observer
 	// Logger may be nil.
@@ -101,6 +106,12 @@ func New(cfg Config) (*Reconciler, error) {
 	}
 	if cfg.Width <= 0 {
 		cfg.Width = 4
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = clock.Real()
+	}
+	if cfg.NewID == nil {
+		cfg.NewID = events.NewID
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -192,7 +203,7 @@ func (r *Reconciler) orphaned(worker string) bool {
 
 func (r *Reconciler) params(c operation.Contract) operation.Params {
 	return operation.Params{
-		Now: r.cfg.Now(), Random: r.cfg.Random(), NewID: events.NewID(),
+		Now: r.cfg.Now(), Random: r.cfg.Random(), NewID: r.cfg.NewID(),
 		ClockError: r.cfg.ClockError, Lease: c.Total + r.cfg.LeaseGrace,
 	}
 }
@@ -215,14 +226,14 @@ func (r *Reconciler) decided(ctx context.Context, s operation.State, step operat
 func (r *Reconciler) look(ctx context.Context, s operation.State, c operation.Contract, a providers.Adapter) dispatch.Again {
 	log := r.cfg.Logger.With(slog.String("tenant", s.Tenant), slog.String("operation_id", s.OperationID))
 	call := providers.Call{Tenant: s.Tenant, Operation: s.OperationID, Intent: s.Intent, FirstSend: s.FirstSend, Fresh: true}
-	lookCtx, cancel := context.WithTimeout(ctx, r.cfg.LookTimeout)
+	lookCtx, cancel := r.cfg.Clock.Timeout(ctx, r.cfg.LookTimeout)
 	l := a.Lookup(lookCtx, call)
 	cancel()
 	if ctx.Err() != nil {
 		return dispatch.Again{At: r.cfg.Now()}
 	}
 	l.Source, l.AskedVersion = events.SourceLookup, s.Version
-	ctx, cancel = context.WithTimeout(ctx, recordTimeout)
+	ctx, cancel = r.cfg.Clock.Timeout(ctx, recordTimeout)
 	defer cancel()
 	for range maxDecisions {
 		payloads := operation.Looked(s, c, l, r.params(c))
