@@ -65,7 +65,7 @@ func (w *world) detail(id string) api.Answer {
 }
 
 // putOff makes the provider refuse the first request, for a reason that passes.
-var putOff = simulator.Rule{Method: "POST", Nth: 1, Times: 1, Do: simulator.RateLimit, After: simulator.Duration(2 * time.Second)} //nolint:gochecknoglobals // a constant
+var putOff = simulator.Rule{Method: "POST", Nth: 1, Times: 1, Do: simulator.RateLimit, After: simulator.Duration(2 * time.Second)}
 
 // keyedWorld is a world with the K1 contract.
 func keyedWorld(t *testing.T, o options) *world {
