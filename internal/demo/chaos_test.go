@@ -58,7 +58,7 @@ func TestEveryClassKeepsItsWordUnderFaultsAndKills(t *testing.T) {
 			for i := range chaosWishes {
 				id := fmt.Sprintf("op-%02d", i)
 				if i%(chaosWishes/(chaosKills+1)) == 10 {
-					l.p.kill()
+					l.p.Kill()
 					if l, err = e.serve(t.Context(), l.config); err != nil {
 						t.Fatal(err)
 					}

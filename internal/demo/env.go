@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"github.com/opledger/opledger/api"
 	"github.com/opledger/opledger/events"
 	"github.com/opledger/opledger/internal/access"
+	"github.com/opledger/opledger/internal/child"
 	"github.com/opledger/opledger/internal/natsjournal"
 	"github.com/opledger/opledger/providers"
 	"github.com/opledger/opledger/providers/simulator"
@@ -68,7 +70,7 @@ type env struct {
 
 	mu        sync.Mutex
 	started   int
-	processes []*process
+	processes []*child.Process
 	conns     []*nats.Conn
 
 	// restarted is the ledger that took the first one's place.
@@ -88,9 +90,44 @@ func newEnv(ctx context.Context, binary, dir string, c class, settings map[strin
 	if err != nil {
 		return nil, err
 	}
-	e.simURL = p.ready.Sim
+	e.simURL = p.Ready.Sim
 	e.sim, err = simulator.NewClient(simulator.ClientConfig{BaseURL: e.simURL})
 	return e, err
+}
+
+// spawn starts this binary with args and waits until it is up. Its messages go
+// to a file in dir.
+func (e *env) spawn(ctx context.Context, name string, args ...string) (*child.Process, error) {
+	p, err := child.Start(ctx, e.command(name, args...))
+	return e.keep(p), err
+}
+
+// launch starts this binary with args.
+func (e *env) launch(ctx context.Context, name string, args ...string) (*child.Process, error) {
+	p, out, err := child.Launch(ctx, e.command(name, args...))
+	if err == nil {
+		go func() { _, _ = io.Copy(io.Discard, out) }()
+	}
+	return e.keep(p), err
+}
+
+func (e *env) command(name string, args ...string) child.Command {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.started++
+	return child.Command{
+		Binary: e.binary, Args: args, Env: e.environ,
+		Log: filepath.Join(e.dir, fmt.Sprintf("%02d-%s.log", e.started, name)),
+	}
+}
+
+func (e *env) keep(p *child.Process) *child.Process {
+	if p != nil {
+		e.mu.Lock()
+		e.processes = append(e.processes, p)
+		e.mu.Unlock()
+	}
+	return p
 }
 
 // provider sets the simulator back to the start of the scenario: no objects,
@@ -120,7 +157,7 @@ func (e *env) close() {
 	all := e.processes
 	e.mu.Unlock()
 	for _, p := range all {
-		p.kill()
+		p.Kill()
 	}
 }
 
@@ -190,7 +227,7 @@ func (e *env) serve(ctx context.Context, config string, roles ...string) (*ledge
 	if err != nil {
 		return nil, err
 	}
-	nc, err := nats.Connect(p.ready.NATS, nats.UserInfo(user, e.userPw), nats.CustomInboxPrefix(access.InboxPrefix(user)),
+	nc, err := nats.Connect(p.Ready.NATS, nats.UserInfo(user, e.userPw), nats.CustomInboxPrefix(access.InboxPrefix(user)),
 		nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
 	if err != nil {
 		return nil, fmt.Errorf("demo: connect: %w", err)
@@ -204,8 +241,8 @@ func (e *env) serve(ctx context.Context, config string, roles ...string) (*ledge
 }
 
 // executor starts a process that only sends.
-func (e *env) executor(ctx context.Context, l *ledger, name string, vars map[string]string) (*process, error) {
-	path, err := e.config(name, l.p.ready.NATS, vars, map[string]any{"consumer": name})
+func (e *env) executor(ctx context.Context, l *ledger, name string, vars map[string]string) (*child.Process, error) {
+	path, err := e.config(name, l.p.Ready.NATS, vars, map[string]any{"consumer": name})
 	if err != nil {
 		return nil, err
 	}
@@ -215,7 +252,7 @@ func (e *env) executor(ctx context.Context, l *ledger, name string, vars map[str
 // ledger is a running ledger and a client of it.
 type ledger struct {
 	*opledger.Client
-	p      *process
+	p      *child.Process
 	env    *env
 	config string
 }
@@ -227,7 +264,7 @@ func (l *ledger) settled(ctx context.Context, id string) (api.Answer, error) {
 
 // events reads the log of one operation as it is stored.
 func (l *ledger) events(ctx context.Context, id string) (out []events.Record, err error) {
-	nc, err := nats.Connect(l.p.ready.NATS, nats.UserInfo("ledger", l.env.ledgerPw))
+	nc, err := nats.Connect(l.p.Ready.NATS, nats.UserInfo("ledger", l.env.ledgerPw))
 	if err != nil {
 		return nil, fmt.Errorf("demo: connect: %w", err)
 	}

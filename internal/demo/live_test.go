@@ -13,7 +13,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 
 	"github.com/opledger/opledger/api"
 	"github.com/opledger/opledger/events"
+	"github.com/opledger/opledger/internal/child"
 	"github.com/opledger/opledger/internal/natsjournal"
 	"github.com/opledger/opledger/operation"
 	"github.com/opledger/opledger/providers/simulator"
@@ -58,7 +58,7 @@ func world(t *testing.T, c class, settings map[string]any, rules ...simulator.Ru
 			e.close()
 			if t.Failed() {
 				for _, p := range e.processes {
-					t.Logf("%s:%s", filepath.Base(p.log), tail(p.log))
+					t.Logf("%s:%s", filepath.Base(p.Log), child.Tail(p.Log))
 				}
 			}
 		})
@@ -164,7 +164,7 @@ func TestTwoHundredIntentsSurviveFiveKills(t *testing.T) {
 		acked++
 		if acked%35 == 20 && kills < 5 {
 			kills++
-			l.p.kill()
+			l.p.Kill()
 			if l, err = e.serve(ctx, l.config); err != nil {
 				t.Fatal(err)
 			}
@@ -264,7 +264,7 @@ func TestLostBucketIsRebuiltByteForByteAndNothingIsSentTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nc, err := nats.Connect(l.p.ready.NATS, nats.UserInfo("ledger", e.ledgerPw))
+	nc, err := nats.Connect(l.p.Ready.NATS, nats.UserInfo("ledger", e.ledgerPw))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +293,7 @@ func TestLostBucketIsRebuiltByteForByteAndNothingIsSentTwice(t *testing.T) {
 	}
 	submit(40, 60)
 	waitConfirmed(t, l, 60)
-	if out, code := e.tool(t, "rebuild", "--config", l.config, "--nats-url", l.p.ready.NATS, "-o", "json"); code != 0 {
+	if out, code := e.tool(t, "rebuild", "--config", l.config, "--nats-url", l.p.Ready.NATS, "-o", "json"); code != 0 {
 		t.Fatalf("rebuild: exit code %d\n%s", code, out)
 	}
 	after := entries(t, js, names.Operations)
@@ -305,7 +305,7 @@ func TestLostBucketIsRebuiltByteForByteAndNothingIsSentTwice(t *testing.T) {
 	if len(after) != 60 {
 		t.Errorf("got %d entries, want 60", len(after))
 	}
-	if out, code := e.tool(t, "verify", "--config", l.config, "--nats-url", l.p.ready.NATS); code != 0 {
+	if out, code := e.tool(t, "verify", "--config", l.config, "--nats-url", l.p.Ready.NATS); code != 0 {
 		t.Errorf("verify: exit code %d\n%s", code, out)
 	}
 	log, err := e.sim.Requests(ctx, 0)
@@ -362,7 +362,7 @@ func TestGracefulStopRecordsWhatIsNotKnown(t *testing.T) {
 	if _, err := e.sim.WaitHeld(ctx, 1, 10*time.Second); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.p.stop(20 * time.Second); err != nil {
+	if err := l.p.Stop(20 * time.Second); err != nil {
 		t.Fatalf("stop: %v", err)
 	}
 	out, code := e.tool(t, "events", "--config", l.config, "--tenant", tenant, "--operation", "op-1")
@@ -404,19 +404,17 @@ func TestLedgerRunsOnASeparateServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(server, "-c", shippedServerConfig(t, e.dir, port))
-	cmd.Env = append(os.Environ(), serverEnvironment(t, e)...)
-	cmd.SysProcAttr = dieWithParent()
-	var log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
+	log := filepath.Join(e.dir, "nats-server.log")
+	p, _, err := child.Launch(t.Context(), child.Command{
+		Binary: server, Args: []string{"-c", shippedServerConfig(t, e.dir, port)}, Env: serverEnvironment(t, e), Log: log,
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGKILL)
-		_ = cmd.Wait()
+		p.Kill()
 		if t.Failed() {
-			t.Log(log.String())
+			t.Log(child.Tail(log))
 		}
 	})
 	waitListening(t, address)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/opledger/opledger/api"
 	"github.com/opledger/opledger/events"
+	"github.com/opledger/opledger/internal/child"
 	"github.com/opledger/opledger/operation"
 	"github.com/opledger/opledger/providers/simulator"
 )
@@ -187,14 +188,14 @@ func (e *env) plainProcess(ctx context.Context, pause time.Duration, tries int) 
 		return err
 	}
 	select {
-	case <-p.done:
+	case <-p.Done:
 		return nil // whether it believes to have failed is not what counts
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (e *env) plainStart(ctx context.Context, pause time.Duration, tries int) (*process, error) {
+func (e *env) plainStart(ctx context.Context, pause time.Duration, tries int) (*child.Process, error) {
 	args := []string{
 		"demo", "plain", "--url", e.simURL, "--title", title, "--tries", strconv.Itoa(tries),
 		"--pause", pause.String(), "--timeout", "1500ms",
@@ -202,8 +203,7 @@ func (e *env) plainStart(ctx context.Context, pause time.Duration, tries int) (*
 	if e.class.key {
 		args = append(args, "--key", "plain-key-1")
 	}
-	p, _, err := e.launch(ctx, "plain", args...)
-	return p, err
+	return e.launch(ctx, "plain", args...)
 }
 
 // plainKilled kills the process after the provider committed and has it started
@@ -216,7 +216,7 @@ func plainKilled(ctx context.Context, e *env) error {
 	if _, err := e.sim.WaitHeld(ctx, 1, 10*time.Second); err != nil {
 		return err
 	}
-	p.kill()
+	p.Kill()
 	return e.plainProcess(ctx, 0, 1)
 }
 
@@ -234,7 +234,7 @@ func ledgerKilled(ctx context.Context, e *env, l *ledger) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := x.freeze(ctx); err != nil {
+	if err := x.Freeze(ctx); err != nil {
 		return nil, err
 	}
 	if _, err := e.sim.Release(ctx, held[0].Request); err != nil {
@@ -243,7 +243,7 @@ func ledgerKilled(ctx context.Context, e *env, l *ledger) ([]string, error) {
 	if _, err := e.sim.WaitWritten(ctx, 1, 10*time.Second); err != nil {
 		return nil, err
 	}
-	x.kill()
+	x.Kill()
 	_, err = e.executor(ctx, l, "executor-a", quick(append(lagging("2s"), "total", "5s")...))
 	return []string{"op-1"}, err
 }
@@ -283,7 +283,7 @@ func ledgerRestarted(ctx context.Context, e *env, l *ledger) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.p.kill()
+	l.p.Kill()
 	again, err := e.serve(ctx, l.config)
 	if err != nil {
 		return nil, err

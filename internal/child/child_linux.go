@@ -1,4 +1,4 @@
-package demo
+package child
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ func dieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsi
 func frozen(pid int) (bool, error) {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil || len(threads) == 0 {
-		return false, fmt.Errorf("demo: process %d is gone", pid)
+		return false, fmt.Errorf("child: process %d is gone", pid)
 	}
 	for _, path := range threads {
 		stat, err := os.ReadFile(path)
