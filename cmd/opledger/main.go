@@ -218,7 +218,7 @@ Exit codes:   0 ok or confirmed, 1 error, 2 usage, 3 rejected, 4 unknown,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		return &codeError{code: exitUsage, err: fmt.Errorf("%w (see --help)", err)}
 	})
-	root.AddCommand(newServe(), newDemo(), newSim(), newSubmit(), newGet(), newWait(), newList(), newReviews(),
+	root.AddCommand(newServe(), newDemo(), newSim(), newBench(), newSubmit(), newGet(), newWait(), newList(), newReviews(),
 		newExplain(), newApprove(), newCancel(), newResolve(), newEvents(), newRefused(), newRebuild(), newVerify(),
 		newConfig(), newVersion())
 	for _, c := range root.Commands() {

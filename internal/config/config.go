@@ -151,6 +151,9 @@ type Egress struct {
 type HTTP struct {
 	// Listen is "127.0.0.1:9464" by default; "none" serves nothing.
 	Listen string `yaml:"listen"`
+	// Profile also serves Go's profiles under /debug/pprof/. They show nothing
+	// of operations, but cost CPU.
+	Profile bool `yaml:"profile"`
 }
 
 // Log says how to log.

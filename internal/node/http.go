@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"slices"
 	"time"
 
@@ -46,6 +47,11 @@ func (n *Node) serveHTTP(ctx context.Context) error {
 		}
 		fmt.Fprintln(w, "ready")
 	})
+	if n.cfg.HTTP.Profile {
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	}
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", n.cfg.HTTP.Listen)
 	if err != nil {
 		return fmt.Errorf("node: http.listen: %w", err)

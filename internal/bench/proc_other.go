@@ -1,0 +1,16 @@
+//go:build !linux
+
+package bench
+
+import (
+	"errors"
+	"time"
+)
+
+func cpuTime(int) (time.Duration, error) {
+	return 0, errors.New("bench: CPU and memory of a process are read from /proc, which this system lacks")
+}
+
+func residentMiB(int) float64 { return 0 }
+
+func flushes(string) int64 { return -1 }
