@@ -75,6 +75,7 @@ func rooms() map[string]room {
 		"internal/natswork":      {ours: []string{"events", "providers"}, third: []string{natsClient}, never: []string{natsServer}},
 		"internal/writer":        {ours: []string{"events", "operation"}, never: noBus},
 		"internal/node":          {anyOurs: true, third: []string{natsClient, natsServer, prometheus}, never: []string{module + "/providers/simulator"}},
+		"internal/bench":         {ours: []string{"", "api", "internal/access", "internal/child", "operation", "providers", "providers/simulator"}, third: []string{natsClient, natsServer}},
 		"internal/child":         {never: noBus},
 		"internal/demo":          {anyOurs: true, anyThird: true},
 		"internal/trial":         {anyOurs: true, third: []string{yaml}, never: noBus},

@@ -100,13 +100,15 @@ type Verdict struct {
 	Errors    int `json:"errors"`
 }
 
-func (v *Verdict) add(o Verdict) {
+// plus adds two verdicts up.
+func (v Verdict) plus(o Verdict) Verdict {
 	v.Lost += o.Lost
 	v.WrongEnds += o.WrongEnds
 	v.Duplicates += o.Duplicates
 	v.Unsettled += o.Unsettled
 	v.Reviews += o.Reviews
 	v.Errors += o.Errors
+	return v
 }
 
 // Right reports whether every operation ended as the provider's table says.
@@ -122,18 +124,18 @@ type Totals struct {
 }
 
 // Check says what is wrong with a configuration.
-func (c Config) Check() error {
+func (cfg Config) Check() error {
 	switch {
-	case len(c.Callers) == 0 || len(c.Delays) == 0 || len(c.Loads) == 0:
+	case len(cfg.Callers) == 0 || len(cfg.Delays) == 0 || len(cfg.Loads) == 0:
 		return errors.New("bench: callers, delays and loads are required")
-	case c.Duration <= 0 || c.Duration > MaxDuration:
+	case cfg.Duration <= 0 || cfg.Duration > MaxDuration:
 		return fmt.Errorf("bench: a cell lasts up to %s", MaxDuration)
-	case slices.ContainsFunc(c.Callers, func(n int) bool { return n < 1 || n > MaxCallers }):
+	case slices.ContainsFunc(cfg.Callers, func(n int) bool { return n < 1 || n > MaxCallers }):
 		return fmt.Errorf("bench: 1 to %d callers", MaxCallers)
-	case slices.ContainsFunc(c.Delays, func(d time.Duration) bool { return d < 0 || d > time.Second }):
+	case slices.ContainsFunc(cfg.Delays, func(d time.Duration) bool { return d < 0 || d > time.Second }):
 		return errors.New("bench: a provider delay is 0s to 1s")
 	}
-	for _, l := range c.Loads {
+	for _, l := range cfg.Loads {
 		if !slices.Contains(Loads(), l) {
 			return fmt.Errorf("bench: no load %q; there are %v", l, Loads())
 		}
@@ -158,7 +160,7 @@ func Run(ctx context.Context, cfg Config, told func(Cell) error) (Totals, error)
 				}
 				total.Cells++
 				total.Operations += cell.Operations
-				total.add(cell.Verdict)
+				total.Verdict = total.plus(cell.Verdict)
 				total.Seconds = time.Since(began).Seconds()
 				if err := told(cell); err != nil {
 					return total, err

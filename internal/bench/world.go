@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -130,12 +131,10 @@ func (w *world) config(dir string, serve map[string]any) (string, error) {
 		}}},
 		"providers": configured,
 		"executor":  map[string]any{"lease_grace": "1s", "clock_error": "50ms", "width": 256},
-		"http":      map[string]any{"listen": "none"},
+		"http":      map[string]any{"listen": "127.0.0.1:0", "profile": true},
 		"log":       map[string]any{"level": "warn"},
 	}
-	for name, v := range serve {
-		doc[name] = v
-	}
+	maps.Copy(doc, serve)
 	data, err := json.MarshalIndent(doc, "", "  ")
 	if err != nil {
 		return "", fmt.Errorf("bench: %w", err)
