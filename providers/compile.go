@@ -51,10 +51,18 @@ func (c *compiler) path(at string, t template) {
 	if len(t) == 0 || !strings.HasPrefix(t[0].text, "/") || strings.HasPrefix(t[0].text, "//") {
 		c.refuse(at, "must begin with one /")
 	}
+	var shape strings.Builder
 	for _, p := range t {
 		if strings.ContainsAny(p.text, "?#\\ \t\r\n\x00") {
 			c.refuse(at, "must be an escaped path without a query")
 		}
+		shape.WriteString(p.text)
+		if p.ref != nil {
+			shape.WriteString("x")
+		}
+	}
+	if dotSegments(shape.String()) {
+		c.refuse(at, "must not have a segment . or ..")
 	}
 }
 
@@ -172,6 +180,9 @@ func (c *compiler) action(f *File, name string, s actionSpec, path string) *acti
 	a.schema, a.schemaDoc = c.schema(path+".args.schema", s.Args.Schema)
 	a.onUnknown = c.onUnknown(path+".on_unknown", s.OnUnknown)
 	a.contract = c.contract(f, a, class, s, path)
+	for i, l := range a.lookups {
+		a.lookups[i].byID = a.byID(l)
+	}
 	return a
 }
 

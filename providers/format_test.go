@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"regexp"
 	"strings"
 	"testing"
@@ -191,6 +192,49 @@ func TestALookOfAnUpsertPassesByWhatAnotherOperationWrote(t *testing.T) {
 	}
 	if want := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC); !look.CreatedAt.Equal(want) {
 		t.Errorf("created: got %s, want %s", look.CreatedAt, want)
+	}
+}
+
+// A read by the external key that finds no object has been answered; a list that
+// is not there has not.
+func TestNotFoundIsEmptyForAReadByTheExternalKey(t *testing.T) {
+	t.Parallel()
+	const list = `path: /v1/tasks, query: {ref: "${args.ref}"}}`
+	for path, failed := range map[string]bool{list: true, `path: "/v1/tasks/by-ref/${args.ref}"}`: false} {
+		f := parse(t, strings.Replace(upsertFile, list, path, 1))
+		peer := providertest.NewPeer(t, providertest.Answer(404, `{}`))
+		look := unprobed(t, f, peer.URL).Lookup(t.Context(), testCall(f, `{"ref":"r","title":"a"}`))
+		if look.Failed != failed || look.PagesComplete == failed {
+			t.Errorf("%s: got %+v", path, look)
+		}
+	}
+}
+
+// Contracts of the newer kinds pass the suite that every adapter must pass.
+func TestUpsertAndGraphQLContractsPassTheSuite(t *testing.T) {
+	t.Parallel()
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/tasks", providertest.Answer(200, `{"items":[]}`))
+	mux.HandleFunc("PUT /v1/tasks/by-ref/{ref}", providertest.Answer(201, `{"id":"T-1"}`))
+	mux.HandleFunc("POST /graphql", providertest.Answer(200, `{"data":{"make":{"id":"T-1"}}}`))
+	// The suite takes an answer without a body for one that says nothing, and any
+	// request but a GET for a write.
+	noBody := without(upsertFile, "- {is: success, status: [204]")
+	noLook, _, _ := strings.Cut(graphFile, "    lookups:")
+	for name, tt := range map[string]struct {
+		text, args string
+		lookup     bool
+	}{
+		"upsert":  {noBody, `{"ref":"r","title":"call back"}`, true},
+		"graphql": {noLook, `{"title":"call back"}`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := parse(t, tt.text)
+			providertest.Run(t, func(t *testing.T, baseURL string) (providers.Adapter, providers.Call) {
+				return unprobed(t, f, baseURL), testCall(f, tt.args)
+			}, providertest.Features{Usual: mux, ExternalID: "T-1", Key: true, Lookup: tt.lookup, Probe: testAccount})
+		})
 	}
 }
 

@@ -97,6 +97,7 @@ func TestAContractThatCantBeSafeIsRefused(t *testing.T) {
 		"base URL with another scheme":        {crm, `"${account.base_url}"`, "ftp://example.com", "must begin with http:// or https://"},
 		"base URL in the clear":               {crm, `"${account.base_url}"`, "http://crm.example.com", "must be https"},
 		"header of the transport":             {crm, "path: /v1/tasks\n", "path: /v1/tasks\n      headers: {Host: evil}\n", "is no header that a contract may use"},
+		"path that leads upwards":             {crm, "path: /v1/tasks\n", "path: /v1/x/%2e%2E/tasks\n", "must not have a segment . or .."},
 		"path with a query":                   {crm, "path: /v1/tasks\n", "path: /v1/tasks?x=1\n", "must be an escaped path without a query"},
 		"late_apply missing":                  {crm, "      late_apply: 30s\n", "", "late_apply: is missing"},
 		"contains the empty text":             {crm, `{at: /error/code, equals: refused}`, `{at: /error/code, contains: ""}`, "it would always match"},
@@ -197,7 +198,7 @@ func FuzzParse(f *testing.F) {
 		}
 		f.Add(data)
 	}
-	for _, s := range []string{"", "a", "a: &x [*x]", "contract: opledger/v1\nactions: {a: {}}", "? {a: b}\n: c", "[[[[", "a: 1\na: 2", "!!binary x", "actions: {x: {request: {body: {a: .nan}}}}"} {
+	for _, s := range []string{upsertFile, graphFile, "", "a", "a: &x [*x]", "contract: opledger/v1\nactions: {a: {}}", "? {a: b}\n: c", "[[[[", "a: 1\na: 2", "!!binary x", "actions: {x: {request: {body: {a: .nan}}}}"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

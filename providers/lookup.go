@@ -37,6 +37,7 @@ type lookup struct {
 	skew         time.Duration
 	proves       string
 	confirms     bool // a hard rule holds the operation's own mark
+	byID         bool // 404 means that there is no object
 	paging       *paging
 	sentinel     *sentinel
 	items        pointer
@@ -53,9 +54,12 @@ const (
 	provesAbsence  = "absence"
 )
 
-// byID reports whether the lookup reads one object by the operation's own id,
-// so that 404 means that there is none.
-func (l lookup) byID() bool { return l.consistency == consistencyDirect && l.request.path.own() }
+// byID reports whether the lookup reads one object by the id that the client
+// chose, so that 404 means that there is none: the operation's own mark, or the
+// external key of an upsert.
+func (a *action) byID(l lookup) bool {
+	return l.consistency == consistencyDirect && a.chosen(l.request.path)
+}
 
 // confirms reports whether an object that fits the lookup must be the
 // operation's own: a hard rule holds a mark that the request has written.
@@ -273,7 +277,7 @@ func (r *runner) ask(ctx context.Context, out rendered) (answer, error) {
 	}
 	ans := newAnswer(x.status, x.header, x.body)
 	switch {
-	case x.status == http.StatusNotFound && r.l.byID():
+	case x.status == http.StatusNotFound && r.l.byID:
 		return ans, nil
 	case x.status < 200 || x.status > 299:
 		return ans, errors.New("status " + strconv.Itoa(x.status))

@@ -61,6 +61,9 @@ func (w *warner) action(a *action, s actionSpec, path string) {
 	if c.Class == operation.ClassKey && !c.Lookup.Available {
 		w.note(path, "has no lookup: once the key is forgotten only a person can find the truth; write the label and look it up")
 	}
+	if c.Class == operation.ClassClientID && c.UniqueWeak && !c.Lookup.Available {
+		w.note(path+".uniqueness", "is weak and there is no lookup: a second object with the same id is never noticed")
+	}
 	if c.Class == operation.ClassUpsert && !c.Lookup.Available {
 		w.note(path, "has no lookup that confirms: the request writes no mark of the operation, so a repeat is the only way to the truth")
 	}
