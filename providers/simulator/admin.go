@@ -191,13 +191,7 @@ func (s *Server) adminEdit(r *http.Request) answer {
 			o.Deleted, o.DeletedAt = true, now
 			return jsonAnswer(http.StatusOK, o.Object)
 		}
-		if edit.Title != nil {
-			o.Title = *edit.Title
-		}
-		if edit.Label != nil {
-			o.Label = *edit.Label
-		}
-		o.EditedAt = now
+		o.edit(edit, now)
 		return jsonAnswer(http.StatusOK, o.Object)
 	}
 	return problem(http.StatusNotFound, "not_found", "there is no such object, or it is deleted")

@@ -96,11 +96,13 @@ func (r reply) items() []any {
 
 // call is one request of the naive client.
 type call struct {
-	method string // empty means POST
-	path   string // empty means /v1/tasks
-	body   string
-	key    string
-	token  string // empty means the default token
+	method      string // empty means POST
+	path        string // empty means /v1/tasks
+	body        string
+	key         string
+	contentType string // empty means none
+	token       string // empty means the default token
+	auth        string // the whole Authorization header, in place of the token
 }
 
 func (b *bench) do(c call) reply {
@@ -122,6 +124,12 @@ func (b *bench) doContext(ctx context.Context, c call) reply {
 		return reply{err: err}
 	}
 	req.Header.Set("Authorization", "Bearer "+c.token)
+	if c.auth != "" {
+		req.Header.Set("Authorization", c.auth)
+	}
+	if c.contentType != "" {
+		req.Header.Set("Content-Type", c.contentType)
+	}
 	if c.key != "" {
 		req.Header.Set("Idempotency-Key", c.key)
 	}

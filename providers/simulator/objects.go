@@ -29,6 +29,9 @@ type Object struct {
 	// ID is what the provider calls the object, unique within an account
 	// unless the guard is weak.
 	ID string `json:"id"`
+	// Collection is where the provider keeps the object, such as
+	// /repos/o/r/issues. The plain tasks have none.
+	Collection string `json:"collection,omitempty"`
 	// Account is the account that the object belongs to.
 	Account string `json:"account"`
 	// Title is the title as it is now.
@@ -45,10 +48,16 @@ type Object struct {
 	CreatedAt time.Time `json:"created_at"`
 	// ShownAt is the created_at that the provider shows, with its clock's skew.
 	ShownAt time.Time `json:"shown_at"`
-	// VisibleAt is when lists and searches begin to show the object.
+	// VisibleAt is when lists begin to show the object.
 	VisibleAt time.Time `json:"visible_at"`
+	// SearchableAt is when searches begin to show it.
+	SearchableAt time.Time `json:"searchable_at"`
 	// ReadableAt is when the direct read begins to show it.
 	ReadableAt time.Time `json:"readable_at"`
+	// UpsertedAt is when a further upsert last changed it; zero if never.
+	UpsertedAt time.Time `json:"upserted_at,omitzero"`
+	// Side says that the provider made the object on its own beside another.
+	Side bool `json:"side,omitempty"`
 	// EditedAt is when a human last changed it; zero if never.
 	EditedAt time.Time `json:"edited_at,omitzero"`
 	// Deleted says that a human deleted it.
@@ -72,9 +81,13 @@ type Request struct {
 	Query string `json:"query,omitempty"`
 	// Account is the account of the token at arrival; empty if unknown.
 	Account string `json:"account"`
-	// IdempotencyKey is the key as sent, at most 2048 bytes of it.
+	// Operation is what the route does: create, upsert, read, list, search or
+	// account; empty if there is no such route.
+	Operation string `json:"operation,omitempty"`
+	// IdempotencyKey is the key as sent, or the id that the client chose, at most
+	// 2048 bytes of it.
 	IdempotencyKey string `json:"idempotency_key"`
-	// Label is the label in the body, if the body has one.
+	// Label is the label in the body or the query, if there is one.
 	Label string `json:"label,omitempty"`
 	// BodySHA256 is the hash of the body in hex.
 	BodySHA256 string `json:"body_sha256"`
@@ -101,12 +114,14 @@ type Request struct {
 }
 
 // objectName is where an id is unique.
-type objectName struct{ account, id string }
+type objectName struct{ account, collection, id string }
 
 // object is a row with what only the server needs.
 type object struct {
 	Object
-	settled bool // the request that made it has its answer ready
+	settled bool           // the request that made it has its answer ready
+	args    map[string]any // the decoded body; nil for plain tasks
+	print   string         // the fingerprint of the request that made it
 }
 
 // tokenState is what a bearer token means, and what it will mean.
@@ -121,6 +136,7 @@ type tokenState struct {
 // after a reset (S5).
 type state struct {
 	settings Settings
+	dialect  *dialect
 	tokens   map[string]*tokenState
 
 	objects []*object
@@ -166,6 +182,11 @@ func (st *state) apply(settings Settings) {
 		st.flaky = rand.New(rand.NewPCG(settings.Seed, 0))
 	}
 	st.settings = settings
+	d, err := dialectOf(settings.Dialect)
+	if err != nil {
+		panic("simulator: settings were not validated: " + err.Error())
+	}
+	st.dialect = d
 }
 
 // useToken returns the account of a token and counts down a change that is
@@ -202,11 +223,10 @@ func (st *state) log(row *Request) {
 }
 
 // freeID returns the next number that no client has chosen as an id.
-func (st *state) freeID(account string) string {
+func (st *state) freeID(account, collection string) string {
 	for {
-		id := strconv.FormatInt(st.nextID, 10)
-		st.nextID++
-		if len(st.byName[objectName{account, id}]) == 0 {
+		id := strconv.FormatInt(st.next(), 10)
+		if len(st.byName[objectName{account, collection, id}]) == 0 {
 			return id
 		}
 	}
@@ -219,11 +239,19 @@ func (st *state) commit(x *exchange, o *object, now time.Time) {
 	o.IdempotencyKey = x.key
 	o.Request = x.row.Number
 	o.CreatedAt = now.UTC()
-	o.ShownAt = st.shown(now)
-	o.VisibleAt = o.CreatedAt.Add(time.Duration(st.settings.IndexLag))
-	o.ReadableAt = o.CreatedAt.Add(time.Duration(st.settings.ReadLag))
+	o.ShownAt = x.settings.shown(now)
+	o.VisibleAt = o.CreatedAt.Add(time.Duration(x.settings.IndexLag))
+	o.SearchableAt = o.VisibleAt
+	if x.settings.SearchLag > 0 {
+		o.SearchableAt = o.CreatedAt.Add(time.Duration(x.settings.SearchLag))
+	}
+	o.ReadableAt = o.CreatedAt.Add(time.Duration(x.settings.ReadLag))
+	o.print = x.fingerprint
+	if o.args != nil {
+		o.Fields = fieldsOf(o.args)
+	}
 	st.objects = append(st.objects, o)
-	name := objectName{o.Account, o.ID}
+	name := objectName{o.Account, o.Collection, o.ID}
 	st.byName[name] = append(st.byName[name], o)
 	x.made = append(x.made, o)
 	if x.second {
@@ -234,8 +262,8 @@ func (st *state) commit(x *exchange, o *object, now time.Time) {
 }
 
 // shown is the time on the provider's clock.
-func (st *state) shown(now time.Time) time.Time {
-	return now.UTC().Add(time.Duration(st.settings.ClockSkew))
+func (s Settings) shown(now time.Time) time.Time {
+	return now.UTC().Add(time.Duration(s.ClockSkew))
 }
 
 // find returns the rows that match; empty arguments match all.

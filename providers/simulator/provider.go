@@ -3,7 +3,6 @@ package simulator
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -32,9 +31,20 @@ type exchange struct {
 	rule  Rule
 	ender ender
 
-	pathID      string
+	dialect     *dialect
+	settings    Settings // in force for this request
+	method      string
+	path        string
+	host        string
+	header      http.Header
+	vars        map[string]string // the names of the route's pattern
 	query       url.Values
+	rawQuery    string
 	body        []byte
+	args        map[string]any // the decoded body
+	wrong       error          // why it could not be decoded
+	label       string
+	reused      bool // the connection has carried a request before
 	token       string
 	account     string
 	known       bool
@@ -52,7 +62,7 @@ func (s *Server) serveProvider(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	x := s.receive(r, body, err != nil)
 	if err != nil {
-		s.write(w, r, x, problem(http.StatusRequestEntityTooLarge, "body", "the body broke off or is too long"))
+		s.write(w, r, x, x.fail(longBody, "the body broke off or is too long"))
 	} else {
 		s.play(w, r, x)
 	}
@@ -62,31 +72,36 @@ func (s *Server) serveProvider(w http.ResponseWriter, r *http.Request) {
 		slog.String("reason", string(x.rule.Do)))
 }
 
-// receive logs the request, and finds its account and its rule.
+// receive logs the request, and finds its route, account and rule.
 func (s *Server) receive(r *http.Request, body []byte, incomplete bool) *exchange {
 	sum := sha256.Sum256(body)
 	hash := hex.EncodeToString(sum[:])
-	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	x := &exchange{
-		query:       r.URL.Query(),
-		body:        body,
-		token:       token,
-		key:         r.Header.Get("Idempotency-Key"),
-		fingerprint: r.Method + " " + r.URL.Path + " " + hash,
-		ender:       s.enderOf(r),
-	}
-	x.route, x.pathID = findRoute(s.routes, r.Method, r.URL)
-	var labelled struct {
-		Label string `json:"label"`
-	}
-	_ = json.Unmarshal(body, &labelled) // the log shows a label only where there is one
-
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	x.st = s.st
-	x.account, x.known = x.st.useToken(token)
-	if !x.known {
+	x := &exchange{
+		st: s.st, dialect: s.st.dialect, settings: s.st.settings,
+		method: r.Method, path: r.URL.Path, host: r.Host, header: r.Header,
+		query: r.URL.Query(), rawQuery: r.URL.RawQuery, body: body,
+		fingerprint: r.Method + " " + r.URL.Path + " " + hash,
+		ender:       s.enderOf(r),
+		reused:      reusedConnection(r),
+	}
+	if x.args, x.wrong = decodeBody(r.Header.Get("Content-Type"), body); x.args == nil {
+		x.args = map[string]any{}
+	}
+	x.findRoute(r.URL)
+	x.token = x.dialect.auth(x)
+	x.key = r.Header.Get("Idempotency-Key")
+	if x.dialect.key != nil {
+		x.key = x.dialect.key(x)
+	}
+	x.label = x.findLabel(s.mark)
+	if x.account, x.known = x.st.useToken(x.token); !x.known {
 		x.account = ""
+	}
+	shownKey := x.key
+	if x.route.chosen != nil && shownKey == "" {
+		shownKey = x.route.chosen(x)
 	}
 	x.row = &Request{
 		RequestID:      "req_" + uuid.NewString(),
@@ -94,21 +109,34 @@ func (s *Server) receive(r *http.Request, body []byte, incomplete bool) *exchang
 		Path:           cut(r.URL.Path),
 		Query:          cut(r.URL.RawQuery),
 		Account:        x.account,
-		IdempotencyKey: cut(x.key),
-		Label:          cut(labelled.Label),
+		Operation:      string(x.route.op),
+		IdempotencyKey: cut(shownKey),
+		Label:          cut(x.label),
 		BodySHA256:     hash,
 		BodyIncomplete: incomplete,
 		ReceivedAt:     s.cfg.Now().UTC(),
 		Answer:         answerPending,
 	}
 	if !incomplete {
-		if a := x.st.pickRule(r.Method, r.URL.Path, body); a != nil {
-			x.rule = a.Rule
-			x.row.Fault, x.row.Rule, x.row.RuleName = a.Do, a.ID, a.Name
-		}
+		x.take(x.st.pickRule(x))
 	}
 	x.st.log(x.row)
 	return x
+}
+
+// take puts a rule into force for the request; nil is no rule.
+func (x *exchange) take(a *activeRule) {
+	if a == nil {
+		return
+	}
+	x.rule = a.Rule
+	x.row.Fault, x.row.Rule, x.row.RuleName = a.Do, a.ID, a.Name
+	if with, err := x.settings.patched(a.With); err == nil { // held true when the rule was added
+		x.settings = with
+	}
+	if a.AsAccount != "" && x.known {
+		x.account, x.row.Account = a.AsAccount, a.AsAccount
+	}
 }
 
 // cut keeps the log's rows small.
@@ -120,7 +148,10 @@ func cut(text string) string {
 // caller executes the request if run is true, and otherwise has the answer.
 func (s *Server) claim(x *exchange) (a answer, run bool, err error) {
 	if !x.known {
-		return problem(http.StatusUnauthorized, "unauthorized", "the token is not known"), false, nil
+		return x.fail(badToken, "the token is not known"), false, nil
+	}
+	if x.wrong != nil && !x.dialect.plain {
+		return x.fail(badBody, x.wrong.Error()), false, nil
 	}
 	for {
 		s.mu.Lock()
@@ -139,7 +170,29 @@ func (s *Server) claim(x *exchange) (a answer, run bool, err error) {
 func (s *Server) execute(x *exchange) answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	x.result = x.route.run(x.st, x, s.cfg.Now())
+	return x.execute(s.cfg.Now())
+}
+
+// execute runs the request at a time, and then what the rule says that others do
+// to the object. The caller holds the mutex.
+func (x *exchange) execute(now time.Time) answer {
+	x.result = x.route.run(x.st, x, now)
+	if len(x.made) == 0 {
+		return x.result
+	}
+	o := x.made[0]
+	if x.rule.Side {
+		x.st.commitSide(x, o, now)
+	}
+	title, none := EditedTitle, ""
+	switch x.rule.Human {
+	case HumanEdit:
+		o.edit(ObjectEdit{Title: &title}, now.UTC())
+	case HumanRelabel:
+		o.edit(ObjectEdit{Label: &none}, now.UTC())
+	case HumanDelete:
+		o.Deleted, o.DeletedAt = true, now.UTC()
+	}
 	return x.result
 }
 
@@ -164,15 +217,18 @@ func (s *Server) play(w http.ResponseWriter, r *http.Request, x *exchange) {
 	switch x.rule.Do {
 	case LoseRequest:
 		s.drop(w, x)
+	case HalfOpen:
+		_ = await(x.ender, r.Context().Done()) // either way nobody gets an answer
+		s.drop(w, x)
 	case Refuse:
-		s.write(w, r, x, s.refusal(x, http.StatusServiceUnavailable, "unavailable"))
+		s.write(w, r, x, s.refusal(x, unavailable))
 	case RateLimit:
-		s.write(w, r, x, s.refusal(x, http.StatusTooManyRequests, "rate_limited"))
+		s.write(w, r, x, s.refusal(x, rateLimited))
 	case StatusOnly:
 		s.playStatus(w, r, x)
 	case ApplyLate:
 		s.playLate(w, x)
-	case noFault, LoseResponse, CutHeaders, CutBody, Delay, Hold, StatusAfterCommit, Garbage, DuplicateDelivery:
+	case noFault, Pass, LoseResponse, CutHeaders, CutBody, Delay, Hold, StatusAfterCommit, Garbage, DuplicateDelivery:
 		a, err := s.process(x)
 		if err != nil {
 			s.drop(w, x)
@@ -185,9 +241,9 @@ func (s *Server) play(w http.ResponseWriter, r *http.Request, x *exchange) {
 // playAfter plays the faults that come after the commit.
 func (s *Server) playAfter(w http.ResponseWriter, r *http.Request, x *exchange, a answer) {
 	switch x.rule.Do {
-	case noFault:
+	case noFault, Pass:
 		s.finish(x, a)
-		s.write(w, r, x, a)
+		s.write(w, r, x, x.withHeaders(a))
 	case LoseResponse:
 		s.finish(x, a)
 		s.drop(w, x)
@@ -202,7 +258,7 @@ func (s *Server) playAfter(w http.ResponseWriter, r *http.Request, x *exchange, 
 	case Hold:
 		s.playHold(w, r, x, a)
 	case StatusAfterCommit:
-		b := x.replaced(orStatus(x.rule.Status, http.StatusInternalServerError), "internal")
+		b := x.told(failure{trouble: internal})
 		s.finish(x, b)
 		s.write(w, r, x, b)
 	case Garbage:
@@ -212,7 +268,7 @@ func (s *Server) playAfter(w http.ResponseWriter, r *http.Request, x *exchange, 
 		s.finish(x, a)
 		s.deliverAgain(x)
 		s.write(w, r, x, x.withHeaders(a))
-	case LoseRequest, Refuse, RateLimit, StatusOnly, ApplyLate:
+	case LoseRequest, HalfOpen, Refuse, RateLimit, StatusOnly, ApplyLate:
 		panic(fmt.Sprintf("simulator: %s does not come after the commit", x.rule.Do))
 	}
 }
@@ -235,7 +291,7 @@ func (s *Server) playStatus(w http.ResponseWriter, r *http.Request, x *exchange)
 		s.drop(w, x)
 		return
 	}
-	a := x.replaced(orStatus(x.rule.Status, http.StatusInternalServerError), "internal")
+	a := x.told(failure{trouble: internal})
 	s.finish(x, a)
 	s.mu.Lock()
 	x.row.Replayed = false
@@ -279,24 +335,31 @@ func (s *Server) deliverAgain(x *exchange) {
 }
 
 // refusal is an answer from before anything was done.
-func (s *Server) refusal(x *exchange, status int, code string) answer {
-	a := x.replaced(orStatus(x.rule.Status, status), code)
+func (s *Server) refusal(x *exchange, t trouble) answer {
 	wait := time.Duration(x.rule.After)
+	a := x.told(failure{trouble: t, wait: wait})
 	if wait == 0 || a.header.Get("Retry-After") != "" {
 		return a
 	}
 	if x.rule.RetryAsDate {
 		s.mu.Lock()
-		at := x.st.shown(s.cfg.Now()).Add(wait)
+		at := x.settings.shown(s.cfg.Now()).Add(wait)
 		s.mu.Unlock()
 		return a.with("Retry-After", at.Format(http.TimeFormat))
 	}
 	return a.with("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
 }
 
-// replaced is the answer that the rule gives in place of the real one.
-func (x *exchange) replaced(status int, code string) answer {
-	a := problem(status, code, "the simulator was told to answer this")
+// told is the answer that the rule gives in place of the real one.
+func (x *exchange) told(f failure) answer {
+	f.status, f.message = x.rule.Status, "the simulator was told to answer this"
+	if x.rule.Status != 0 && !x.dialect.plain {
+		f.trouble = troubleOf(x.rule.Status)
+	}
+	a := x.failed(f)
+	if x.rule.Status != 0 {
+		a.status, a.judged = x.rule.Status, 0
+	}
 	if x.rule.Body != "" {
 		a.body = []byte(x.rule.Body)
 	}
@@ -304,7 +367,7 @@ func (x *exchange) replaced(status int, code string) answer {
 }
 
 func (x *exchange) garbage() answer {
-	a := answer{status: orStatus(x.rule.Status, http.StatusOK), body: []byte("<html>\x00\xff\xfe{\"id\":")}
+	a := answer{status: orNumber(x.rule.Status, http.StatusOK), body: []byte("<html>\x00\xff\xfe{\"id\":")}
 	if x.rule.Body != "" {
 		a.body = []byte(x.rule.Body)
 	}
@@ -318,11 +381,11 @@ func (x *exchange) withHeaders(a answer) answer {
 	return a
 }
 
-func orStatus(status, otherwise int) int {
-	if status == 0 {
+func orNumber(n, otherwise int) int {
+	if n == 0 {
 		return otherwise
 	}
-	return status
+	return n
 }
 
 // setAnswer writes the outcome into the request log.
@@ -335,9 +398,20 @@ func (s *Server) setAnswer(x *exchange, text string) {
 // dress adds the headers that every answer of the provider has.
 func (s *Server) dress(x *exchange, a answer) answer {
 	s.mu.Lock()
-	date := x.st.shown(s.cfg.Now()).Format(http.TimeFormat)
+	date := x.settings.shown(s.cfg.Now()).Format(http.TimeFormat)
 	s.mu.Unlock()
-	a = a.with("X-Request-Id", x.row.RequestID).with("Date", date)
+	a = a.with("Date", date)
+	if name := x.dialect.requestID; name != "" {
+		a = a.with(name, x.row.RequestID)
+	}
+	for name, value := range x.dialect.headers {
+		if a.header.Get(name) == "" {
+			a = a.with(name, value)
+		}
+	}
+	if x.entry != nil {
+		a = a.withAll(x.dialect.keyTaken)
+	}
 	if a.header.Get("Content-Type") == "" {
 		a = a.with("Content-Type", "application/json")
 	}

@@ -2,6 +2,7 @@ package simulator
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -48,15 +49,34 @@ const (
 	// delivered it twice, and answers the first. A key that is honoured turns
 	// the second delivery into a replay.
 	DuplicateDelivery Fault = "duplicate_delivery"
+	// HalfOpen reads the request, commits nothing and never answers; the
+	// connection stays open until the client or the server ends.
+	HalfOpen Fault = "half_open"
+	// Pass serves the request as usual.
+	Pass Fault = "pass"
 )
 
 const noFault Fault = ""
+
+// Human is what a person does to an object before anyone looks for it.
+type Human string
+
+// What a person does.
+const (
+	HumanEdit    Human = "edit"    // changes the title to EditedTitle
+	HumanRelabel Human = "relabel" // takes the label away
+	HumanDelete  Human = "delete"  // deletes the object
+)
+
+// EditedTitle is the title after a HumanEdit.
+const EditedTitle = "edited by a human"
 
 // Faults lists every fault.
 func Faults() []Fault {
 	return []Fault{
 		LoseRequest, Refuse, LoseResponse, CutHeaders, CutBody, Delay, ApplyLate, Hold,
 		StatusOnly, StatusAfterCommit, RateLimit, Garbage, DuplicateDelivery,
+		HalfOpen, Pass,
 	}
 }
 
@@ -86,8 +106,21 @@ type Rule struct {
 	// random numbers come from the seed in the settings and the rule's id.
 	Probability float64 `json:"probability,omitempty"`
 
-	// Do is the fault.
+	// Reused acts only on a request whose connection has carried one before.
+	Reused bool `json:"reused,omitempty"`
+
+	// Do is the fault. It may be pass, where the rest of the rule is what counts.
 	Do Fault `json:"do"`
+	// With are settings that hold for the request alone, by their JSON names, in
+	// the form of a settings patch. The dialect and the seed cannot be among them.
+	With json.RawMessage `json:"with,omitempty"`
+	// AsAccount executes and answers the request as another account.
+	AsAccount string `json:"as_account,omitempty"`
+	// Human is what a person does to the object right after its commit.
+	Human Human `json:"human,omitempty"`
+	// Side makes the provider commit a second object on its own, with the title
+	// and without label and key.
+	Side bool `json:"side,omitempty"`
 	// After is the time of delay and apply_late, which need it, and the
 	// Retry-After of refuse and rate_limit, rounded up to seconds.
 	After Duration `json:"after,omitzero"`
@@ -134,6 +167,12 @@ func (r Rule) validate() error {
 	if r.After == 0 && (r.Do == Delay || r.Do == ApplyLate) {
 		errs = append(errs, fmt.Errorf("%s needs after", r.Do))
 	}
+	if !slices.Contains([]Human{"", HumanEdit, HumanRelabel, HumanDelete}, r.Human) {
+		errs = append(errs, fmt.Errorf("human must be edit, relabel or delete, not %q", r.Human))
+	}
+	if _, err := (Settings{}).withDefaults().patched(r.With); err != nil {
+		errs = append(errs, fmt.Errorf("with: %w", err))
+	}
 	if r.Status != 0 && (r.Status < 200 || r.Status > 599) {
 		errs = append(errs, fmt.Errorf("status must be from 200 to 599, it is %d", r.Status))
 	}
@@ -158,11 +197,11 @@ func newActiveRule(r Rule, id int64, seed uint64) *activeRule {
 
 // wants counts the request if it matches and reports whether the rule would
 // fire on it.
-func (a *activeRule) wants(method, path string, body []byte) bool {
-	if a.Method != "" && a.Method != method {
+func (a *activeRule) wants(x *exchange) bool {
+	if a.Method != "" && a.Method != x.method || a.Reused && !x.reused {
 		return false
 	}
-	if !strings.HasPrefix(path, a.PathPrefix) || !bytes.Contains(body, []byte(a.BodyContains)) {
+	if !strings.HasPrefix(x.path, a.PathPrefix) || !bytes.Contains(x.body, []byte(a.BodyContains)) {
 		return false
 	}
 	a.Matched++
@@ -177,10 +216,10 @@ func (a *activeRule) wants(method, path string, body []byte) bool {
 
 // pickRule counts the request at every rule and returns the one that fires, or
 // nil.
-func (st *state) pickRule(method, path string, body []byte) *activeRule {
+func (st *state) pickRule(x *exchange) *activeRule {
 	var picked *activeRule
 	for _, a := range st.rules {
-		if a.wants(method, path, body) && picked == nil {
+		if a.wants(x) && picked == nil {
 			picked = a
 			a.Fired++
 		}

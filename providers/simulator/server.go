@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -51,9 +52,9 @@ type Config struct {
 // It must not be copied. To close connections without an answer it needs
 // HTTP/1.1.
 type Server struct {
-	cfg    Config
-	routes []route
-	admin  http.Handler
+	cfg   Config
+	admin http.Handler
+	mark  *regexp.Regexp // a label that the ledger made
 
 	gate   gate
 	closed chan struct{}
@@ -89,7 +90,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg:     cfg,
-		routes:  providerRoutes(),
+		mark:    regexp.MustCompile(ledgerMark),
 		closed:  make(chan struct{}),
 		st:      newState(cfg.Settings, cfg.Tokens),
 		changed: make(chan struct{}),
@@ -111,7 +112,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if n > maxInFlight {
 		busy := problem(http.StatusServiceUnavailable, "busy", "too many requests are in progress").
-			with("X-Request-Id", "req_"+uuid.NewString())
+			with("X-Request-Id", "req_"+uuid.NewString()).with("Content-Type", "application/json")
 		_ = writeAnswer(w, busy) // a client that is gone needs no answer
 		return
 	}
@@ -136,6 +137,23 @@ func (s *Server) Close() {
 // endKey is the context key of the channel that ends with a Serve.
 type endKey struct{}
 
+// connKey is the context key of a connection's count of requests. HTTP/1.1
+// carries one at a time.
+type connKey struct{}
+
+func countRequest(r *http.Request) {
+	if n, ok := r.Context().Value(connKey{}).(*int); ok {
+		*n++
+	}
+}
+
+// reusedConnection reports whether the connection has carried a request before;
+// only Serve knows.
+func reusedConnection(r *http.Request) bool {
+	n, ok := r.Context().Value(connKey{}).(*int)
+	return ok && *n > 1
+}
+
 // Serve answers on the listener until ctx ends, then closes every connection,
 // held ones too, waits for the requests in progress, and returns nil. It may be
 // called again with a new listener: the provider comes back with its data. A
@@ -150,8 +168,12 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 				panic(http.ErrAbortHandler)
 			}
 			defer running.leave()
+			countRequest(r)
 			s.ServeHTTP(w, r)
 		}),
+		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, new(int))
+		},
 		BaseContext: func(net.Listener) context.Context {
 			return context.WithValue(ctx, endKey{}, ctx.Done())
 		},

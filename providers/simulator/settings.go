@@ -1,6 +1,7 @@
 package simulator
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -47,8 +48,9 @@ type MismatchPolicy string
 
 // The mismatch policies.
 const (
-	Mismatch400    MismatchPolicy = "400"    // 400 with code idempotency_mismatch
-	Mismatch422    MismatchPolicy = "422"    // 422 with code idempotency_mismatch
+	Mismatch400    MismatchPolicy = "400"    // 400 with the dialect's code
+	Mismatch409    MismatchPolicy = "409"    // 409 with the dialect's code
+	Mismatch422    MismatchPolicy = "422"    // 422 with the dialect's code
 	MismatchReplay MismatchPolicy = "replay" // the stored result, in silence
 )
 
@@ -73,6 +75,43 @@ const (
 	StoreNone StorePolicy = "none" // only successes are stored
 	Store4xx  StorePolicy = "4xx"  // also client errors
 	StoreAll  StorePolicy = "all"  // also server errors, as Stripe v1 does
+	// StoreReexecute stores only successes; a request that had failed is run
+	// again to its end with the same key, and the answer, which is no replay,
+	// shows the object as it is then. What had been committed is not committed
+	// twice. Stripe v2 does so.
+	StoreReexecute StorePolicy = "reexecute"
+	// StoreForget drops the key with every error answer, also where the request
+	// had committed: a repeat makes a second object.
+	StoreForget StorePolicy = "forget"
+)
+
+// ReplayPolicy says how a replay looks.
+type ReplayPolicy string
+
+// The replay policies.
+const (
+	ReplayMarked  ReplayPolicy = "marked"  // the stored bytes and the dialect's marker header
+	ReplayBare    ReplayPolicy = "bare"    // the stored bytes and nothing that marks them
+	ReplayCurrent ReplayPolicy = "current" // the object as it is now, unmarked
+)
+
+// KeyScope says where a key is unique.
+type KeyScope string
+
+// The key scopes.
+const (
+	ScopeAccount KeyScope = "account" // each account has its own keys
+	ScopePath    KeyScope = "path"    // each account and path
+	ScopeShared  KeyScope = "shared"  // one table for all accounts
+)
+
+// UpsertPolicy says how an upsert that changed an object is answered.
+type UpsertPolicy string
+
+// The upsert policies.
+const (
+	UpsertFlag   UpsertPolicy = "flag"   // 200, with created: false in the body
+	UpsertSilent UpsertPolicy = "silent" // 204 without a body
 )
 
 // UniquePolicy says how well an id chosen by the client is guarded.
@@ -88,6 +127,10 @@ const (
 // time. The zero value is a plain CRM without keys and without lag, whose
 // search is always exact; an empty field means its default.
 type Settings struct {
+	// Dialect is the name of the preset whose routes and shapes are spoken.
+	// Empty means the plain tasks.
+	Dialect string `json:"dialect"`
+
 	// Keys switches the idempotency keys on.
 	Keys bool `json:"keys"`
 	// KeyRetention is how long a key is remembered, counted from its first
@@ -101,10 +144,17 @@ type Settings struct {
 	Concurrent ConcurrentPolicy `json:"concurrent"`
 	// StoreErrors says which errors are stored under a key. Empty means none.
 	StoreErrors StorePolicy `json:"store_errors"`
+	// Replay says how a replay looks. Empty means marked.
+	Replay ReplayPolicy `json:"replay"`
+	// KeyScope says where a key is unique. Empty means account.
+	KeyScope KeyScope `json:"key_scope"`
 
 	// IndexLag is how long after its commit an object appears in lists and
 	// searches. It applies to objects that are committed after the change.
 	IndexLag Duration `json:"index_lag"`
+	// SearchLag is the same for a search that is not a list. Zero means as
+	// IndexLag.
+	SearchLag Duration `json:"search_lag"`
 	// ReadLag is the same for the direct read by id.
 	ReadLag Duration `json:"read_lag"`
 	// FlakyIndex is the probability, 0 to 1, of an empty list.
@@ -121,9 +171,18 @@ type Settings struct {
 	ClientIDsOff bool `json:"client_ids_off"`
 	// UniqueID is the guard of chosen ids. Empty means strict.
 	UniqueID UniquePolicy `json:"unique_id"`
+	// UniqueCompare answers a second creation with the same content as the first
+	// was answered. Without it, and with other content, the id exists.
+	UniqueCompare bool `json:"unique_compare"`
+	// Upsert says how an upsert that changed an object is answered. Empty means
+	// flag.
+	Upsert UpsertPolicy `json:"upsert"`
 	// UniqueIDReuse frees the id of a deleted object.
 	UniqueIDReuse bool `json:"unique_id_reuse"`
 
+	// ErrorsInBody answers 200 where the status would be 3xx or 4xx; the body
+	// says what is wrong.
+	ErrorsInBody bool `json:"errors_in_body"`
 	// ClockSkew is added to the provider's clock where it shows: in created_at
 	// and in the Date header. It may be negative.
 	ClockSkew Duration `json:"clock_skew"`
@@ -133,29 +192,31 @@ type Settings struct {
 
 // Presets lists the names that Preset knows.
 func Presets() []string {
-	return []string{"crm", "keyed", "nothing", "unique"}
+	var names []string
+	for _, d := range dialects() {
+		names = append(names, d.name)
+	}
+	return names
 }
 
-// Preset returns the settings of a named kind of provider:
-//
-//   - crm: no keys, a search index that is one second behind (class K4)
-//   - keyed: keys that are kept for 24 hours, and search by label (class K1)
-//   - unique: ids chosen by the client, strictly unique (class K2)
-//   - nothing: no keys, no chosen ids, no search (class K5)
+// About is one line about a preset; empty if there is no such preset.
+func About(preset string) string {
+	d, err := dialectOf(preset)
+	if err != nil {
+		return ""
+	}
+	return d.about
+}
+
+// Preset returns the settings of a named kind of provider. They name its
+// dialect, so that a server with them speaks as that provider does.
 func Preset(name string) (Settings, error) {
-	var s Settings
-	switch name {
-	case "crm":
-		s = Settings{IndexLag: Duration(time.Second), ClientIDsOff: true}
-	case "keyed":
-		s = Settings{Keys: true, KeyRetention: Duration(defaultKeyRetention), ClientIDsOff: true}
-	case "unique":
-		s = Settings{UniqueID: UniqueStrict}
-	case "nothing":
-		s = Settings{SearchOff: true, ClientIDsOff: true}
-	default:
+	d, err := dialectOf(name)
+	if err != nil || name == "" {
 		return Settings{}, fmt.Errorf("simulator: no preset %q; there are %q", name, Presets())
 	}
+	s := d.settings
+	s.Dialect = name
 	return s.withDefaults(), nil
 }
 
@@ -171,6 +232,15 @@ func (s Settings) withDefaults() Settings {
 	}
 	if s.StoreErrors == "" {
 		s.StoreErrors = StoreNone
+	}
+	if s.Replay == "" {
+		s.Replay = ReplayMarked
+	}
+	if s.KeyScope == "" {
+		s.KeyScope = ScopeAccount
+	}
+	if s.Upsert == "" {
+		s.Upsert = UpsertFlag
 	}
 	if s.UniqueID == "" {
 		s.UniqueID = UniqueStrict
@@ -190,9 +260,16 @@ func (s Settings) validate() error {
 		}
 		errs = append(errs, fmt.Errorf("%s must be one of %q, not %q", field, allowed, value))
 	}
-	oneOf("mismatch", string(s.Mismatch), string(Mismatch400), string(Mismatch422), string(MismatchReplay))
+	oneOf("mismatch", string(s.Mismatch), string(Mismatch400), string(Mismatch409), string(Mismatch422), string(MismatchReplay))
 	oneOf("concurrent", string(s.Concurrent), string(Concurrent409), string(ConcurrentWait), string(ConcurrentSecond))
-	oneOf("store_errors", string(s.StoreErrors), string(StoreNone), string(Store4xx), string(StoreAll))
+	oneOf("store_errors", string(s.StoreErrors), string(StoreNone), string(Store4xx), string(StoreAll),
+		string(StoreReexecute), string(StoreForget))
+	oneOf("replay", string(s.Replay), string(ReplayMarked), string(ReplayBare), string(ReplayCurrent))
+	oneOf("key_scope", string(s.KeyScope), string(ScopeAccount), string(ScopePath), string(ScopeShared))
+	oneOf("upsert", string(s.Upsert), string(UpsertFlag), string(UpsertSilent))
+	if _, err := dialectOf(s.Dialect); err != nil {
+		errs = append(errs, err)
+	}
 	oneOf("unique_id", string(s.UniqueID), string(UniqueStrict), string(UniqueWeak))
 
 	notNegative := func(field string, d Duration) {
@@ -203,6 +280,7 @@ func (s Settings) validate() error {
 	notNegative("key_retention", s.KeyRetention)
 	notNegative("key_forget_early", s.KeyForgetEarly)
 	notNegative("index_lag", s.IndexLag)
+	notNegative("search_lag", s.SearchLag)
 	notNegative("read_lag", s.ReadLag)
 	if !(s.FlakyIndex >= 0 && s.FlakyIndex <= 1) {
 		errs = append(errs, fmt.Errorf("flaky_index must be from 0 to 1, it is %v", s.FlakyIndex))
@@ -214,4 +292,20 @@ func (s Settings) validate() error {
 		return fmt.Errorf("simulator: settings: %w", errors.Join(errs...))
 	}
 	return nil
+}
+
+// patched returns the settings with the members of a patch, or says what is
+// wrong with it. It cannot change dialect and seed.
+func (s Settings) patched(patch json.RawMessage) (Settings, error) {
+	next := s
+	if len(patch) > 0 {
+		if err := decode(bytes.NewReader(patch), &next, false); err != nil {
+			return Settings{}, err
+		}
+	}
+	if next.Dialect != s.Dialect || next.Seed != s.Seed {
+		return Settings{}, errors.New("simulator: dialect and seed belong to the server, not to a request")
+	}
+	next = next.withDefaults()
+	return next, next.validate()
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -13,76 +12,30 @@ import (
 // shownTime is the form of times on the provider surface.
 const shownTime = "2006-01-02T15:04:05.000Z07:00"
 
-// route is one operation of the provider surface. A further preset with other
-// paths adds its routes to the list.
-type route struct {
-	method  string
-	pattern string // segments; {id} matches one segment
-	keyed   bool   // honours Idempotency-Key
-	run     func(st *state, x *exchange, now time.Time) answer
-}
-
-func providerRoutes() []route {
-	return []route{
-		{method: http.MethodPost, pattern: "/v1/tasks", keyed: true, run: createTask},
-		{method: http.MethodGet, pattern: "/v1/tasks", run: listTasks},
-		{method: http.MethodPut, pattern: "/v1/tasks/{id}", run: putTask},
-		{method: http.MethodGet, pattern: "/v1/tasks/{id}", run: readTask},
-		{method: http.MethodGet, pattern: "/v1/account", run: readAccount},
+// plain is the dialect of the project's own small CRM.
+func plain(name, about string, settings Settings) dialect {
+	return dialect{
+		name: name, about: about, settings: settings,
+		auth:      bearer,
+		plain:     true,
+		label:     []string{"/label"},
+		requestID: "X-Request-Id",
+		newID:     func(st *state, x *exchange, collection string) string { return st.freeID(x.account, collection) },
+		errorBody: func(f failure) any {
+			return errorBody{errorDetail{Code: f.code, Message: f.message, ID: f.id}}
+		},
+		routes: []route{
+			{method: http.MethodPost, pattern: "/v1/tasks", op: opCreate, keyed: true, run: createTask},
+			{method: http.MethodGet, pattern: "/v1/tasks", op: opList, run: listTasks},
+			{method: http.MethodPut, pattern: "/v1/tasks/{id}", op: opCreate, chosen: inPath("id"), run: putTask},
+			{method: http.MethodGet, pattern: "/v1/tasks/{id}", op: opRead, run: readTask},
+			{method: http.MethodGet, pattern: "/v1/account", op: opAccount, run: readAccount},
+		},
 	}
 }
 
-// findRoute returns the route of a request, or one that answers 404 or 405.
-func findRoute(routes []route, method string, u *url.URL) (found route, id string) {
-	other := problem(http.StatusNotFound, "not_found", "there is no such path")
-	for _, r := range routes {
-		value, ok := matchPath(r.pattern, u.EscapedPath())
-		if ok && r.method == method {
-			return r, value
-		}
-		if ok {
-			other = methodNotAllowed()
-		}
-	}
-	return route{run: func(*state, *exchange, time.Time) answer { return other }}, ""
-}
-
-func methodNotAllowed() answer {
-	return problem(http.StatusMethodNotAllowed, "method_not_allowed", "the path has no such method")
-}
-
-func matchPath(pattern, path string) (id string, ok bool) {
-	before, _, hasID := strings.Cut(pattern, "{id}")
-	if !hasID {
-		return "", path == pattern
-	}
-	rest, ok := strings.CutPrefix(path, before)
-	if !ok || rest == "" || strings.Contains(rest, "/") {
-		return "", false
-	}
-	id, err := url.PathUnescape(rest)
-	return id, err == nil
-}
-
-// answer is a response before it is on the wire.
-type answer struct {
-	status int
-	header http.Header
-	body   []byte
-}
-
-// with returns the answer with one more header.
-func (a answer) with(name, value string) answer {
-	h := a.header.Clone()
-	if h == nil {
-		h = make(http.Header)
-	}
-	h.Set(name, value)
-	a.header = h
-	return a
-}
-
-// errorBody is the body of every error.
+// errorBody is the body of every error of the plain dialect and of the admin
+// API.
 type errorBody struct {
 	Error errorDetail `json:"error"`
 }
@@ -97,35 +50,25 @@ func problem(status int, code, message string) answer {
 	return jsonAnswer(status, errorBody{errorDetail{Code: code, Message: message}})
 }
 
-// jsonAnswer panics on a value that cannot be encoded, which only a mistake in
-// this package can cause.
-func jsonAnswer(status int, v any) answer {
-	body, err := json.Marshal(v)
-	if err != nil {
-		panic("simulator: encode an answer: " + err.Error())
-	}
-	return answer{status: status, body: append(body, '\n')}
-}
-
 // parseTask reads the body of a creation. The answer is set when it is wrong.
-func parseTask(body []byte) (o *object, wrong *answer) {
-	fail := func(status int, code, message string) (*object, *answer) {
-		a := problem(status, code, message)
+func parseTask(x *exchange) (o *object, wrong *answer) {
+	fail := func(t trouble, message string) (*object, *answer) {
+		a := x.fail(t, message)
 		return nil, &a
 	}
 	var members map[string]json.RawMessage
-	if err := json.Unmarshal(body, &members); err != nil || members == nil {
-		return fail(http.StatusBadRequest, "invalid_json", "the body must be a JSON object")
+	if err := json.Unmarshal(x.body, &members); err != nil || members == nil {
+		return fail(badBody, "the body must be a JSON object")
 	}
 	o = &object{}
 	if raw, ok := members["title"]; ok && json.Unmarshal(raw, &o.Title) != nil {
-		return fail(http.StatusUnprocessableEntity, "invalid", "title must be a string")
+		return fail(badContent, "title must be a string")
 	}
 	if raw, ok := members["label"]; ok && json.Unmarshal(raw, &o.Label) != nil {
-		return fail(http.StatusUnprocessableEntity, "invalid", "label must be a string")
+		return fail(badContent, "label must be a string")
 	}
 	if o.Title == "" {
-		return fail(http.StatusUnprocessableEntity, "invalid", "title is required")
+		return fail(badContent, "title is required")
 	}
 	for _, own := range []string{"id", "title", "label", "created_at", "account"} {
 		delete(members, own)
@@ -152,48 +95,32 @@ func (o *object) view() map[string]any {
 }
 
 func createTask(st *state, x *exchange, now time.Time) answer {
-	o, wrong := parseTask(x.body)
+	o, wrong := parseTask(x)
 	if wrong != nil {
 		return *wrong
 	}
-	if len(st.objects) >= maxObjects {
-		return problem(http.StatusInsufficientStorage, "full", "the table of objects is full")
-	}
-	o.ID = st.freeID(x.account)
-	st.commit(x, o, now)
-	return jsonAnswer(http.StatusCreated, o.view())
+	return st.create(x, o, now, created)
 }
 
+func created(o *object) answer { return jsonAnswer(http.StatusCreated, o.view()) }
+
 func putTask(st *state, x *exchange, now time.Time) answer {
-	if st.settings.ClientIDsOff {
-		return methodNotAllowed()
+	if x.settings.ClientIDsOff {
+		return x.fail(noMethod, "the path has no such method")
 	}
-	o, wrong := parseTask(x.body)
+	o, wrong := parseTask(x)
 	if wrong != nil {
 		return *wrong
 	}
-	if len(st.objects) >= maxObjects {
-		return problem(http.StatusInsufficientStorage, "full", "the table of objects is full")
-	}
-	o.ID = x.pathID
-	for _, there := range st.byName[objectName{x.account, o.ID}] {
-		free := there.Deleted && st.settings.UniqueIDReuse
-		unseen := !there.settled && st.settings.UniqueID == UniqueWeak
-		if !free && !unseen {
-			return jsonAnswer(http.StatusConflict, errorBody{errorDetail{Code: "exists", ID: o.ID}})
-		}
-	}
-	st.commit(x, o, now)
-	return jsonAnswer(http.StatusCreated, o.view())
+	o.ID = x.vars["id"]
+	return st.create(x, o, now, created)
 }
 
 func readTask(st *state, x *exchange, now time.Time) answer {
-	for _, o := range st.byName[objectName{x.account, x.pathID}] {
-		if !o.Deleted && !now.Before(o.ReadableAt) {
-			return jsonAnswer(http.StatusOK, o.view())
-		}
+	if o := st.read(x, "", x.vars["id"], now); o != nil {
+		return jsonAnswer(http.StatusOK, o.view())
 	}
-	return problem(http.StatusNotFound, "not_found", "there is no such task")
+	return x.fail(noObject, "there is no such task")
 }
 
 func readAccount(_ *state, x *exchange, _ time.Time) answer {
@@ -207,38 +134,30 @@ type taskPage struct {
 }
 
 func listTasks(st *state, x *exchange, now time.Time) answer {
-	if st.settings.SearchOff {
-		return problem(http.StatusNotFound, "not_found", "there is no search")
+	limit, wrong := x.limit("limit", x.settings.PageSize)
+	if wrong != nil {
+		return *wrong
 	}
-	if st.settings.SearchOutage {
-		return problem(http.StatusServiceUnavailable, "search_unavailable", "the search is down")
-	}
-	limit := st.settings.PageSize
-	if text := x.query.Get("limit"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 {
-			return problem(http.StatusBadRequest, "invalid_limit", "limit must be a positive number")
-		}
-		limit = min(limit, n)
+	label, title := x.query.Get("label"), x.query.Get("title")
+	found, wrong := st.visible(x, "", inList, now, func(o *object) bool {
+		return (label == "" || o.Label == label) && (title == "" || o.Title == title)
+	})
+	if wrong != nil {
+		return *wrong
 	}
 	var after int64
 	if text := x.query.Get("cursor"); text != "" {
 		digits, ok := strings.CutPrefix(text, "row_")
 		n, err := strconv.ParseInt(digits, 10, 64)
 		if !ok || err != nil || n < 0 {
-			return problem(http.StatusBadRequest, "invalid_cursor", "the cursor is not from this list")
+			return x.fail(badCursor, "the cursor is not from this list")
 		}
-		after = min(n, int64(len(st.objects)))
+		after = n
 	}
 	page := taskPage{Items: []map[string]any{}}
-	if st.settings.FlakyIndex > 0 && st.flaky.Float64() < st.settings.FlakyIndex {
-		return jsonAnswer(http.StatusOK, page)
-	}
-	label, title := x.query.Get("label"), x.query.Get("title")
 	var last int64
-	for _, o := range st.objects[after:] {
-		if o.Account != x.account || o.Deleted || now.Before(o.VisibleAt) ||
-			(label != "" && o.Label != label) || (title != "" && o.Title != title) {
+	for _, o := range found {
+		if o.Row <= after {
 			continue
 		}
 		if len(page.Items) == limit {

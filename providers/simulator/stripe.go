@@ -1,0 +1,222 @@
+package simulator
+
+import (
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	stripePage   = 10
+	stripeIDSize = 24
+)
+
+// stripeV1 speaks as Stripe's API v1.
+//
+// From facts/providers.md, entry stripe-v1 (Stripe docs "Idempotent requests"
+// and "Advanced error handling", stripe-go v85.0.0, stripe-stateful-mock
+// 0.0.16): the key and its 24 hours, 255 characters, errors 400
+// idempotency_error and 409 idempotency_key_in_use, stored 4xx and 5xx, no
+// storing of failed validation, 401 and 429, the headers Idempotent-Replayed and
+// Original-Request, the lag of the search. Chosen: the figure of that lag, the
+// type of a key in use, the code of the rate limit, and the few fields of an
+// object beyond those a request can set.
+func stripeV1() dialect {
+	intents := stripeKind{object: "payment_intent", path: "/v1/payment_intents", view: stripeIntent, required: []string{"amount", "currency"}}
+	customers := stripeKind{object: "customer", path: "/v1/customers", view: stripeCustomer}
+	return dialect{
+		name: "stripe-v1", about: "Stripe API v1: payment intents and customers, keys with stored errors (K1)",
+		settings: Settings{
+			Keys: true, Mismatch: Mismatch400, Concurrent: Concurrent409, StoreErrors: StoreAll,
+			SearchLag: Duration(time.Minute), ClientIDsOff: true, PageSize: 100,
+		},
+		auth:            firstOf(inScheme("Bearer"), basicUser),
+		label:           []string{"/metadata/opledger"},
+		invalidUnstored: true,
+		newID: func(st *state, _ *exchange, collection string) string {
+			prefix := map[string]string{"/v1/payment_intents": "pi_", "/v1/customers": "cus_"}[collection]
+			return wordID(prefix, st.next(), stripeIDSize)
+		},
+		requestID: "Request-Id",
+		replayed:  stripeReplayed,
+		errors: map[trouble]shape{
+			badToken:    {status: 401, kind: "invalid_request_error"},
+			noPath:      {status: 404, kind: "invalid_request_error"},
+			noObject:    {status: 404, code: "resource_missing", kind: "invalid_request_error"},
+			badContent:  {status: 400, code: "parameter_missing", kind: "invalid_request_error"},
+			badCursor:   {status: 400, code: "resource_missing", kind: "invalid_request_error"},
+			keyMismatch: {status: 400, kind: "idempotency_error"},
+			longKey:     {status: 400, kind: "idempotency_error"},
+			keyInUse:    {status: 409, code: "idempotency_key_in_use", kind: "idempotency_error"},
+			rateLimited: {status: 429, code: "rate_limit", kind: "invalid_request_error"},
+		},
+		errorBody: stripeError,
+		routes: slices.Concat(
+			intents.routes(), customers.routes(),
+			[]route{{method: http.MethodGet, pattern: "/v1/account", op: opAccount, run: stripeAccount}},
+		),
+	}
+}
+
+func stripeReplayed(first string) map[string]string {
+	return map[string]string{"Idempotent-Replayed": "true", "Original-Request": first}
+}
+
+func stripeAccount(_ *state, x *exchange, _ time.Time) answer {
+	return jsonAnswer(http.StatusOK, map[string]any{
+		"id": x.account, "object": "account", "charges_enabled": true, "details_submitted": true,
+		"payouts_enabled": true, "country": "US", "default_currency": "usd", "type": "standard",
+	})
+}
+
+// stripeError leaves the code out where Stripe has none.
+func stripeError(f failure) any {
+	e := map[string]any{"type": f.kind, "message": f.message}
+	if f.kind == "" {
+		e["type"] = "api_error"
+		if f.status < 500 {
+			e["type"] = "invalid_request_error"
+		}
+	}
+	if f.code != string(f.trouble) || f.trouble == keyInUse {
+		e["code"] = f.code
+	}
+	if f.field != "" {
+		e["param"] = f.field
+	}
+	return map[string]any{"error": e}
+}
+
+// stripeKind is one kind of object of API v1.
+type stripeKind struct {
+	object, path string
+	required     []string
+	view         func(*object) map[string]any
+}
+
+func (k stripeKind) routes() []route {
+	return []route{
+		{method: http.MethodPost, pattern: k.path, op: opCreate, keyed: true, run: k.create},
+		{method: http.MethodGet, pattern: k.path, op: opList, run: k.list},
+		{method: http.MethodGet, pattern: k.path + "/search", op: opSearch, run: k.search},
+		{method: http.MethodGet, pattern: k.path + "/{id}", op: opRead, run: k.read},
+	}
+}
+
+func (k stripeKind) create(st *state, x *exchange, now time.Time) answer {
+	for _, field := range k.required {
+		if textAt(x.args, "/"+field) == "" {
+			return x.missing(field)
+		}
+	}
+	if _, ok := numberAt(x.args, "/amount"); x.args["amount"] != nil && !ok {
+		return x.failed(failure{trouble: badContent, message: "Invalid integer: " + textAt(x.args, "/amount"), field: "amount"})
+	}
+	o := x.make(k.path, textAt(x.args, "/description"), x.args)
+	return st.create(x, o, now, func(o *object) answer { return jsonAnswer(http.StatusOK, k.show(o)) })
+}
+
+func (k stripeKind) show(o *object) any {
+	v := k.view(o)
+	v["id"], v["object"], v["livemode"], v["created"] = o.ID, k.object, false, o.ShownAt.Unix()
+	v["metadata"], v["description"] = mapAt(o.args, "/metadata"), o.args["description"]
+	return v
+}
+
+func (k stripeKind) read(st *state, x *exchange, now time.Time) answer {
+	if o := st.read(x, k.path, x.vars["id"], now); o != nil {
+		return jsonAnswer(http.StatusOK, k.show(o))
+	}
+	return x.failed(failure{trouble: noObject, field: "id", message: "No such " + k.object + ": '" + x.vars["id"] + "'"})
+}
+
+// list shows the newest first, as Stripe does.
+func (k stripeKind) list(st *state, x *exchange, now time.Time) answer {
+	limit, wrong := x.limit("limit", stripePage)
+	if wrong != nil {
+		return *wrong
+	}
+	bounds := map[string]func(created, bound int64) bool{
+		"created[gte]": func(c, b int64) bool { return c >= b }, "created[gt]": func(c, b int64) bool { return c > b },
+		"created[lte]": func(c, b int64) bool { return c <= b }, "created[lt]": func(c, b int64) bool { return c < b },
+	}
+	var tests []func(int64) bool
+	for param, holds := range bounds {
+		text := x.query.Get(param)
+		if text == "" {
+			continue
+		}
+		bound, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return x.failed(failure{trouble: badContent, message: "Invalid timestamp: " + text, field: "created"})
+		}
+		tests = append(tests, func(created int64) bool { return holds(created, bound) })
+	}
+	found, wrong := st.visible(x, k.path, inList, now, func(o *object) bool {
+		return !slices.ContainsFunc(tests, func(holds func(int64) bool) bool { return !holds(o.ShownAt.Unix()) })
+	})
+	if wrong != nil {
+		return *wrong
+	}
+	slices.Reverse(found)
+	page, more, ok := pageAfter(found, x.query.Get("starting_after"), limit)
+	if !ok {
+		return x.failed(failure{trouble: badCursor, field: "starting_after", message: "No such " + k.object})
+	}
+	return jsonAnswer(http.StatusOK, map[string]any{"object": "list", "url": k.path, "has_more": more, "data": views(page, k.show)})
+}
+
+// search knows metadata['name']:'value', joined by AND.
+func (k stripeKind) search(st *state, x *exchange, now time.Time) answer {
+	clause := regexp.MustCompile(`^metadata\[["']([^"']+)["']\]:["']([^"']*)["']$`)
+	want := map[string]string{}
+	for part := range strings.SplitSeq(x.query.Get("query"), " AND ") {
+		m := clause.FindStringSubmatch(strings.TrimSpace(part))
+		if m == nil {
+			return x.failed(failure{trouble: badContent, field: "query", message: "the simulator searches metadata['name']:'value' only"})
+		}
+		want[m[1]] = m[2]
+	}
+	found, wrong := st.visible(x, k.path, inSearch, now, func(o *object) bool {
+		for name, value := range want {
+			if mapAt(o.args, "/metadata")[name] != value {
+				return false
+			}
+		}
+		return true
+	})
+	if wrong != nil {
+		return *wrong
+	}
+	slices.Reverse(found)
+	limit, wrong := x.limit("limit", stripePage)
+	if wrong != nil {
+		return *wrong
+	}
+	from, _ := strconv.Atoi(x.query.Get("page"))
+	page, more := pageNumber(found, from, limit)
+	body := map[string]any{"object": "search_result", "url": k.path + "/search", "has_more": more, "next_page": nil, "data": views(page, k.show)}
+	if more {
+		body["next_page"] = strconv.Itoa(max(from, 1) + 1)
+	}
+	return jsonAnswer(http.StatusOK, body)
+}
+
+func stripeIntent(o *object) map[string]any {
+	amount, _ := numberAt(o.args, "/amount")
+	return map[string]any{
+		"amount": amount, "amount_received": 0, "amount_capturable": 0, "currency": strings.ToLower(textAt(o.args, "/currency")),
+		"client_secret": o.ID + "_secret_sim", "customer": o.args["customer"], "capture_method": "automatic_async",
+		"confirmation_method": "automatic", "payment_method": o.args["payment_method"],
+		"payment_method_types": []string{"card"}, "status": "requires_payment_method",
+	}
+}
+
+func stripeCustomer(o *object) map[string]any {
+	return map[string]any{
+		"name": o.args["name"], "email": o.args["email"], "phone": o.args["phone"], "balance": 0, "delinquent": false,
+	}
+}
