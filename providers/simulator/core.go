@@ -30,25 +30,30 @@ func (x *exchange) make(collection, title string, args map[string]any) *object {
 // create commits an object, unless its id is taken. An object without an id gets
 // a new one. The answer is shown(o), also when a key replays the present state.
 func (st *state) create(x *exchange, o *object, now time.Time, shown func(*object) answer) answer {
+	made, wrong := st.put(x, o, now)
+	if wrong != nil {
+		return x.failed(*wrong)
+	}
+	a := shown(made)
+	a.again = func() answer { return shown(made) }
+	return a
+}
+
+// put is create without its answer: it returns the object that is there now.
+func (st *state) put(x *exchange, o *object, now time.Time) (*object, *failure) {
 	if len(st.objects) >= maxObjects {
-		return x.fail(tableFull, "the table of objects is full")
+		return nil, &failure{trouble: tableFull, message: "the table of objects is full"}
 	}
 	if o.ID == "" {
 		o.ID = x.dialect.newID(st, x, o.Collection)
 	} else if there := st.inTheWay(x, o.Collection, o.ID); there != nil {
 		if x.settings.UniqueCompare && there.print == x.fingerprint {
-			return shown(there)
+			return there, nil
 		}
-		return x.failed(failure{trouble: idTaken, id: o.ID, message: "the id exists already"})
+		return nil, &failure{trouble: idTaken, id: o.ID, message: "the id exists already"}
 	}
 	st.commit(x, o, now)
-	return showing(o, shown)
-}
-
-func showing(o *object, shown func(*object) answer) answer {
-	a := shown(o)
-	a.again = func() answer { return shown(o) }
-	return a
+	return o, nil
 }
 
 // inTheWay is the object that an id chosen by the client collides with.
@@ -76,15 +81,21 @@ func (st *state) read(x *exchange, collection, id string, now time.Time) *object
 // visible are the objects that a list or a search shows now, oldest first, or
 // the answer where there is none to be had.
 func (st *state) visible(x *exchange, collection string, in index, now time.Time, match func(*object) bool) ([]*object, *answer) {
-	refuse := func(t trouble, message string) ([]*object, *answer) {
-		a := x.fail(t, message)
-		return nil, &a
+	found, wrong := st.look(x, collection, in, now, match)
+	if wrong == nil {
+		return found, nil
 	}
+	a := x.failed(*wrong)
+	return nil, &a
+}
+
+// look is visible without the answer.
+func (st *state) look(x *exchange, collection string, in index, now time.Time, match func(*object) bool) ([]*object, *failure) {
 	if x.settings.SearchOff {
-		return refuse(noSearch, "there is no search")
+		return nil, &failure{trouble: noSearch, message: "there is no search"}
 	}
 	if x.settings.SearchOutage {
-		return refuse(searchDown, "the search is down")
+		return nil, &failure{trouble: searchDown, message: "the search is down"}
 	}
 	if x.settings.FlakyIndex > 0 && st.flaky.Float64() < x.settings.FlakyIndex {
 		return nil, nil

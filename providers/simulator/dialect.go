@@ -69,6 +69,7 @@ func dialects() []dialect {
 			Settings{SearchOff: true, ClientIDsOff: true}),
 		plain("unique", "plain tasks with ids that the client chooses (class K2)", Settings{}),
 		stripeV1(),
+		linear(),
 	}
 }
 
@@ -109,6 +110,7 @@ type route struct {
 	op      operation
 	keyed   bool                   // honours the idempotency key
 	chosen  func(*exchange) string // the id that the client chose, for the log
+	graphQL map[string]resolver    // the root fields of a GraphQL endpoint
 	run     func(st *state, x *exchange, now time.Time) answer
 }
 
@@ -122,6 +124,9 @@ func (x *exchange) findRoute(u *url.URL) {
 		}
 		if r.method == x.method {
 			x.route, x.vars = r, vars
+			if r.graphQL != nil {
+				x.readGraphQL()
+			}
 			return
 		}
 		none = noMethod
@@ -237,6 +242,7 @@ const (
 	noSearch    trouble = "no_search"
 	badBody     trouble = "invalid_json"
 	badContent  trouble = "invalid"
+	badQuery    trouble = "invalid_query"
 	badLimit    trouble = "invalid_limit"
 	badCursor   trouble = "invalid_cursor"
 	longBody    trouble = "body"
@@ -270,6 +276,7 @@ func plainShapes() map[trouble]shape {
 		noSearch:    {status: http.StatusNotFound, code: "not_found"},
 		badBody:     {status: http.StatusBadRequest},
 		badContent:  {status: http.StatusUnprocessableEntity},
+		badQuery:    {status: http.StatusBadRequest},
 		badLimit:    {status: http.StatusBadRequest},
 		badCursor:   {status: http.StatusBadRequest},
 		longBody:    {status: http.StatusRequestEntityTooLarge},

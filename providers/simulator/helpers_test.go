@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -297,4 +299,20 @@ func (c *clock) advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.at = c.at.Add(d)
+}
+
+// record sends a call to the server without a connection.
+func record(srv *simulator.Server, c call) *httptest.ResponseRecorder {
+	if c.method == "" {
+		c.method = http.MethodPost
+	}
+	if c.auth == "" {
+		c.auth = "Bearer " + simulator.DefaultToken
+	}
+	r := httptest.NewRequest(c.method, c.path, strings.NewReader(c.body))
+	r.Header.Set("Authorization", c.auth)
+	r.Header.Set("Content-Type", c.contentType)
+	w := httptest.NewRecorder()
+	srv.ServeHTTP(w, r)
+	return w
 }

@@ -31,25 +31,27 @@ type exchange struct {
 	rule  Rule
 	ender ender
 
-	dialect     *dialect
-	settings    Settings // in force for this request
-	method      string
-	path        string
-	host        string
-	header      http.Header
-	vars        map[string]string // the names of the route's pattern
-	query       url.Values
-	rawQuery    string
-	body        []byte
-	args        map[string]any // the decoded body
-	wrong       error          // why it could not be decoded
-	label       string
-	reused      bool // the connection has carried a request before
-	token       string
-	account     string
-	known       bool
-	key         string
-	fingerprint string
+	dialect      *dialect
+	settings     Settings // in force for this request
+	method       string
+	path         string
+	host         string
+	header       http.Header
+	vars         map[string]string // the names of the route's pattern
+	query        url.Values
+	rawQuery     string
+	body         []byte
+	args         map[string]any // the decoded body
+	wrong        error          // why it could not be decoded
+	fields       []field        // the root fields of a GraphQL operation
+	graphQLWrong error          // why its document could not be parsed
+	label        string
+	reused       bool // the connection has carried a request before
+	token        string
+	account      string
+	known        bool
+	key          string
+	fingerprint  string
 
 	second bool      // this is the network's second delivery
 	entry  *keyEntry // the key that this request has taken
