@@ -168,7 +168,5 @@ func (x *exchange) findLabel(mark *regexp.Regexp) string {
 	return mark.FindString(x.rawQuery)
 }
 
-// unixTime and second are the two usual forms of a time.
-func unixTime(t time.Time) int64 { return t.Unix() }
-
+// second is the usual form of a time.
 func second(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -42,7 +42,7 @@ func (st *state) create(x *exchange, o *object, now time.Time, shown func(*objec
 // put is create without its answer: it returns the object that is there now.
 func (st *state) put(x *exchange, o *object, now time.Time) (*object, *failure) {
 	if len(st.objects) >= maxObjects {
-		return nil, &failure{trouble: tableFull, message: "the table of objects is full"}
+		return nil, &failure{shape: shape{trouble: tableFull}, message: "the table of objects is full"}
 	}
 	if o.ID == "" {
 		o.ID = x.dialect.newID(st, x, o.Collection)
@@ -50,7 +50,7 @@ func (st *state) put(x *exchange, o *object, now time.Time) (*object, *failure) 
 		if x.settings.UniqueCompare && there.print == x.fingerprint {
 			return there, nil
 		}
-		return nil, &failure{trouble: idTaken, id: o.ID, message: "the id exists already"}
+		return nil, &failure{shape: shape{trouble: idTaken}, id: o.ID, message: "the id exists already"}
 	}
 	st.commit(x, o, now)
 	return o, nil
@@ -92,10 +92,10 @@ func (st *state) visible(x *exchange, collection string, in index, now time.Time
 // look is visible without the answer.
 func (st *state) look(x *exchange, collection string, in index, now time.Time, match func(*object) bool) ([]*object, *failure) {
 	if x.settings.SearchOff {
-		return nil, &failure{trouble: noSearch, message: "there is no search"}
+		return nil, &failure{shape: shape{trouble: noSearch}, message: "there is no search"}
 	}
 	if x.settings.SearchOutage {
-		return nil, &failure{trouble: searchDown, message: "the search is down"}
+		return nil, &failure{shape: shape{trouble: searchDown}, message: "the search is down"}
 	}
 	if x.settings.FlakyIndex > 0 && st.flaky.Float64() < x.settings.FlakyIndex {
 		return nil, nil

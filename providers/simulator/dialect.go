@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -51,7 +52,7 @@ type dialect struct {
 
 	// errors says status and code of each trouble where they differ from the
 	// plain ones.
-	errors map[trouble]shape
+	errors []shape
 	// errorBody is the body of an error.
 	errorBody func(failure) any
 	// dressError adds what an error has beside its body. It may be nil.
@@ -116,7 +117,7 @@ type route struct {
 
 // findRoute finds the request's route, or takes one that answers 404 or 405.
 func (x *exchange) findRoute(u *url.URL) {
-	none := trouble(noPath)
+	none := noPath
 	for _, r := range x.dialect.routes {
 		vars, ok := matchPath(r.pattern, u.EscapedPath())
 		if !ok {
@@ -261,43 +262,54 @@ const (
 // shape is how a trouble looks: its HTTP status, the provider's code and, where
 // the provider has one, the type of the error.
 type shape struct {
+	trouble    trouble
 	status     int
 	code, kind string
+	wire       int // the HTTP status, where it is not the status that is meant
 }
 
 // plainShapes are the shapes of the plain dialect, and of every dialect that
 // says nothing else.
-func plainShapes() map[trouble]shape {
-	return map[trouble]shape{
-		badToken:    {status: http.StatusUnauthorized},
-		noPath:      {status: http.StatusNotFound, code: "not_found"},
-		noMethod:    {status: http.StatusMethodNotAllowed},
-		noObject:    {status: http.StatusNotFound},
-		noSearch:    {status: http.StatusNotFound, code: "not_found"},
-		badBody:     {status: http.StatusBadRequest},
-		badContent:  {status: http.StatusUnprocessableEntity},
-		badQuery:    {status: http.StatusBadRequest},
-		badLimit:    {status: http.StatusBadRequest},
-		badCursor:   {status: http.StatusBadRequest},
-		longBody:    {status: http.StatusRequestEntityTooLarge},
-		longKey:     {status: http.StatusBadRequest},
-		keyMismatch: {status: http.StatusBadRequest},
-		keyInUse:    {status: http.StatusConflict},
-		idTaken:     {status: http.StatusConflict},
-		severalHits: {status: http.StatusMultipleChoices},
-		searchDown:  {status: http.StatusServiceUnavailable},
-		rateLimited: {status: http.StatusTooManyRequests},
-		unavailable: {status: http.StatusServiceUnavailable},
-		internal:    {status: http.StatusInternalServerError},
-		tableFull:   {status: http.StatusInsufficientStorage},
+func plainShapes() []shape {
+	return []shape{
+		{trouble: badToken, status: http.StatusUnauthorized},
+		{trouble: noPath, status: http.StatusNotFound, code: "not_found"},
+		{trouble: noMethod, status: http.StatusMethodNotAllowed},
+		{trouble: noObject, status: http.StatusNotFound},
+		{trouble: noSearch, status: http.StatusNotFound, code: "not_found"},
+		{trouble: badBody, status: http.StatusBadRequest},
+		{trouble: badContent, status: http.StatusUnprocessableEntity},
+		{trouble: badQuery, status: http.StatusBadRequest},
+		{trouble: badLimit, status: http.StatusBadRequest},
+		{trouble: badCursor, status: http.StatusBadRequest},
+		{trouble: longBody, status: http.StatusRequestEntityTooLarge},
+		{trouble: longKey, status: http.StatusBadRequest},
+		{trouble: keyMismatch, status: http.StatusBadRequest},
+		{trouble: keyInUse, status: http.StatusConflict},
+		{trouble: idTaken, status: http.StatusConflict},
+		{trouble: severalHits, status: http.StatusMultipleChoices},
+		{trouble: searchDown, status: http.StatusServiceUnavailable},
+		{trouble: rateLimited, status: http.StatusTooManyRequests},
+		{trouble: unavailable, status: http.StatusServiceUnavailable},
+		{trouble: internal, status: http.StatusInternalServerError},
+		{trouble: tableFull, status: http.StatusInsufficientStorage},
 	}
+}
+
+// shapeOf is the dialect's shape of a trouble, or else the plain one.
+func shapeOf(t trouble, own []shape) shape {
+	for _, s := range slices.Concat(own, plainShapes()) {
+		if s.trouble == t {
+			return s
+		}
+	}
+	panic("simulator: no shape for " + string(t)) // a trouble without a row in plainShapes
 }
 
 // failure is one error before it has the provider's shape.
 type failure struct {
 	shape
 
-	trouble trouble
 	message string
 	id      string // the object that is in the way, if any
 	field   string // the field that is wrong, if any
@@ -306,20 +318,17 @@ type failure struct {
 
 // fail is the answer for a trouble.
 func (x *exchange) fail(t trouble, message string) answer {
-	return x.failed(failure{trouble: t, message: message})
+	return x.failed(failure{shape: shape{trouble: t}, message: message})
 }
 
 // missing is the answer where a field is not there.
 func (x *exchange) missing(field string) answer {
-	return x.failed(failure{trouble: badContent, message: field + " is required", field: field})
+	return x.failed(failure{shape: shape{trouble: badContent}, message: field + " is required", field: field})
 }
 
 // failed gives the failure the dialect's shape. A status that is set stays.
 func (x *exchange) failed(f failure) answer {
-	s, ok := x.dialect.errors[f.trouble]
-	if !ok {
-		s = plainShapes()[f.trouble]
-	}
+	s := shapeOf(f.trouble, x.dialect.errors)
 	if s.code == "" {
 		s.code = string(f.trouble)
 	}
@@ -327,7 +336,7 @@ func (x *exchange) failed(f failure) answer {
 	if f.status == 0 {
 		f.status = s.status
 	}
-	a := jsonAnswer(f.status, x.dialect.errorBody(f))
+	a := jsonAnswer(orNumber(s.wire, f.status), x.dialect.errorBody(f))
 	if x.dialect.dressError != nil {
 		a = x.dialect.dressError(f, a)
 	}

@@ -67,7 +67,7 @@ func runGraphQL(st *state, x *exchange, resolvers map[string]resolver, now time.
 			continue
 		}
 		if !ok {
-			return x.failed(failure{trouble: badQuery, field: f.name, message: fmt.Sprintf("Cannot query field %q.", f.name)})
+			return x.failed(failure{shape: shape{trouble: badQuery}, field: f.name, message: fmt.Sprintf("Cannot query field %q.", f.name)})
 		}
 		v, wrong := r.run(st, x, f, now)
 		if wrong != nil {

@@ -119,7 +119,7 @@ func (x *exchange) keyName() keyName {
 }
 
 func (x *exchange) mismatch(status int) answer {
-	return x.failed(failure{shape: shape{status: status}, trouble: keyMismatch, message: "the key was used with another body"})
+	return x.failed(failure{shape: shape{trouble: keyMismatch, status: status}, message: "the key was used with another body"})
 }
 
 func (st *state) takeKey(x *exchange, name keyName, now time.Time) claimed {
@@ -164,7 +164,7 @@ func (st *state) finish(x *exchange, sent answer) {
 	case sent.meaning() >= 500 && policy == StoreAll,
 		failed && sent.meaning() < 500 && !sent.unstored && (policy == StoreAll || policy == Store4xx):
 		e.stored = sent
-	case x.result.good() && !(failed && policy == StoreForget):
+	case x.result.good() && (!failed || policy != StoreForget):
 		e.stored = x.result
 		e.unfinished = failed && policy == StoreReexecute
 	default:

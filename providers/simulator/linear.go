@@ -2,7 +2,6 @@ package simulator
 
 import (
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -32,18 +31,18 @@ func linear() dialect {
 		newID: func(st *state, _ *exchange, _ string) string {
 			return uuidID(st.next())
 		},
-		errors: map[trouble]shape{
-			badToken:    {status: 401, code: "AUTHENTICATION_ERROR", kind: "authentication error"},
-			badBody:     {status: 400, code: "GRAPHQL_PARSE_FAILED", kind: "graphql error"},
-			badQuery:    {status: 400, code: "GRAPHQL_VALIDATION_FAILED", kind: "graphql error"},
-			badContent:  {status: 400, code: "INVALID_INPUT", kind: "invalid input"},
-			idTaken:     {status: 400, code: "INPUT_ERROR", kind: "invalid input"},
-			noObject:    {status: 400, code: "ENTITY_NOT_FOUND", kind: "invalid input"},
-			rateLimited: {status: 400, code: "RATELIMITED", kind: "ratelimited"},
-			internal:    {status: 500, code: "INTERNAL_SERVER_ERROR", kind: "internal error"},
+		errors: []shape{
+			{trouble: badToken, status: 401, code: "AUTHENTICATION_ERROR", kind: "authentication error"},
+			{trouble: badBody, status: 400, code: "GRAPHQL_PARSE_FAILED", kind: "graphql error"},
+			{trouble: badQuery, status: 400, code: "GRAPHQL_VALIDATION_FAILED", kind: "graphql error"},
+			{trouble: badContent, status: 400, code: "INVALID_INPUT", kind: "invalid input", wire: 200},
+			{trouble: idTaken, status: 400, code: "INPUT_ERROR", kind: "invalid input", wire: 200},
+			{trouble: noObject, status: 400, code: "ENTITY_NOT_FOUND", kind: "invalid input", wire: 200},
+			{trouble: rateLimited, status: 400, code: "RATELIMITED", kind: "ratelimited"},
+			{trouble: internal, status: 500, code: "INTERNAL_SERVER_ERROR", kind: "internal error"},
 		},
 		errorBody:  linearError,
-		dressError: linearStatus,
+		dressError: linearLimit,
 		routes: []route{graphQL("/graphql", map[string]resolver{
 			"issueCreate":  {op: opCreate, chosen: func(args map[string]any) string { return textAt(args, "/input/id") }, run: linearCreate},
 			"issue":        {op: opRead, run: linearRead},
@@ -82,13 +81,10 @@ func linearError(f failure) any {
 	return map[string]any{"data": nil, "errors": []any{e}}
 }
 
-// linearStatus answers 200 for what went wrong inside the operation.
-func linearStatus(f failure, a answer) answer {
-	switch f.trouble {
-	case idTaken, badContent, noObject:
-		a.status = http.StatusOK
-	case rateLimited:
-		a = a.with("X-RateLimit-Requests-Remaining", "0")
+// linearLimit says how many requests are left.
+func linearLimit(f failure, a answer) answer {
+	if f.trouble == rateLimited {
+		return a.with("X-RateLimit-Requests-Remaining", "0")
 	}
 	return a
 }
@@ -97,13 +93,13 @@ func linearCreate(st *state, x *exchange, f field, now time.Time) (any, *failure
 	input := mapAt(f.args, "/input")
 	for _, name := range []string{"teamId", "title"} {
 		if textAt(input, "/"+name) == "" {
-			return nil, &failure{trouble: badContent, message: "Argument Validation Error: " + name + " should not be empty"}
+			return nil, &failure{shape: shape{trouble: badContent}, message: "Argument Validation Error: " + name + " should not be empty"}
 		}
 	}
 	o := x.make(linearIssues, textAt(input, "/title"), input)
 	if id := textAt(input, "/id"); id != "" {
 		if !isUUID(id) {
-			return nil, &failure{trouble: badContent, message: "Argument Validation Error: id must be a UUID"}
+			return nil, &failure{shape: shape{trouble: badContent}, message: "Argument Validation Error: id must be a UUID"}
 		}
 		o.ID = id
 	}
@@ -146,7 +142,7 @@ func linearRead(st *state, x *exchange, f field, now time.Time) (any, *failure) 
 	if o := st.read(x, linearIssues, textAt(f.args, "/id"), now); o != nil {
 		return linearIssue(o), nil
 	}
-	return nil, &failure{trouble: noObject, message: "Entity not found: Issue - Could not find referenced Issue."}
+	return nil, &failure{shape: shape{trouble: noObject}, message: "Entity not found: Issue - Could not find referenced Issue."}
 }
 
 func linearList(st *state, x *exchange, f field, now time.Time) (any, *failure) {
@@ -177,7 +173,7 @@ func linearConnection(st *state, x *exchange, f field, in index, now time.Time, 
 	}
 	page, more, ok := pageAfter(found, textAt(f.args, "/after"), limit)
 	if !ok {
-		return nil, &failure{trouble: badContent, message: "the cursor is not from this list"}
+		return nil, &failure{shape: shape{trouble: badContent}, message: "the cursor is not from this list"}
 	}
 	info := map[string]any{"hasNextPage": more, "hasPreviousPage": false, "startCursor": nil, "endCursor": nil}
 	if len(page) > 0 {

@@ -260,7 +260,7 @@ func (s *Server) playAfter(w http.ResponseWriter, r *http.Request, x *exchange, 
 	case Hold:
 		s.playHold(w, r, x, a)
 	case StatusAfterCommit:
-		b := x.told(failure{trouble: internal})
+		b := x.told(failure{shape: shape{trouble: internal}})
 		s.finish(x, b)
 		s.write(w, r, x, b)
 	case Garbage:
@@ -293,7 +293,7 @@ func (s *Server) playStatus(w http.ResponseWriter, r *http.Request, x *exchange)
 		s.drop(w, x)
 		return
 	}
-	a := x.told(failure{trouble: internal})
+	a := x.told(failure{shape: shape{trouble: internal}})
 	s.finish(x, a)
 	s.mu.Lock()
 	x.row.Replayed = false
@@ -339,7 +339,7 @@ func (s *Server) deliverAgain(x *exchange) {
 // refusal is an answer from before anything was done.
 func (s *Server) refusal(x *exchange, t trouble) answer {
 	wait := time.Duration(x.rule.After)
-	a := x.told(failure{trouble: t, wait: wait})
+	a := x.told(failure{shape: shape{trouble: t}, wait: wait})
 	if wait == 0 || a.header.Get("Retry-After") != "" {
 		return a
 	}

@@ -42,16 +42,16 @@ func stripeV1() dialect {
 		},
 		requestID: "Request-Id",
 		replayed:  stripeReplayed,
-		errors: map[trouble]shape{
-			badToken:    {status: 401, kind: "invalid_request_error"},
-			noPath:      {status: 404, kind: "invalid_request_error"},
-			noObject:    {status: 404, code: "resource_missing", kind: "invalid_request_error"},
-			badContent:  {status: 400, code: "parameter_missing", kind: "invalid_request_error"},
-			badCursor:   {status: 400, code: "resource_missing", kind: "invalid_request_error"},
-			keyMismatch: {status: 400, kind: "idempotency_error"},
-			longKey:     {status: 400, kind: "idempotency_error"},
-			keyInUse:    {status: 409, code: "idempotency_key_in_use", kind: "idempotency_error"},
-			rateLimited: {status: 429, code: "rate_limit", kind: "invalid_request_error"},
+		errors: []shape{
+			{trouble: badToken, status: 401, kind: "invalid_request_error"},
+			{trouble: noPath, status: 404, kind: "invalid_request_error"},
+			{trouble: noObject, status: 404, code: "resource_missing", kind: "invalid_request_error"},
+			{trouble: badContent, status: 400, code: "parameter_missing", kind: "invalid_request_error"},
+			{trouble: badCursor, status: 400, code: "resource_missing", kind: "invalid_request_error"},
+			{trouble: keyMismatch, status: 400, kind: "idempotency_error"},
+			{trouble: longKey, status: 400, kind: "idempotency_error"},
+			{trouble: keyInUse, status: 409, code: "idempotency_key_in_use", kind: "idempotency_error"},
+			{trouble: rateLimited, status: 429, code: "rate_limit", kind: "invalid_request_error"},
 		},
 		errorBody: stripeError,
 		routes: slices.Concat(
@@ -113,7 +113,7 @@ func (k stripeKind) create(st *state, x *exchange, now time.Time) answer {
 		}
 	}
 	if _, ok := numberAt(x.args, "/amount"); x.args["amount"] != nil && !ok {
-		return x.failed(failure{trouble: badContent, message: "Invalid integer: " + textAt(x.args, "/amount"), field: "amount"})
+		return x.failed(failure{shape: shape{trouble: badContent}, message: "Invalid integer: " + textAt(x.args, "/amount"), field: "amount"})
 	}
 	o := x.make(k.path, textAt(x.args, "/description"), x.args)
 	return st.create(x, o, now, func(o *object) answer { return jsonAnswer(http.StatusOK, k.show(o)) })
@@ -130,7 +130,7 @@ func (k stripeKind) read(st *state, x *exchange, now time.Time) answer {
 	if o := st.read(x, k.path, x.vars["id"], now); o != nil {
 		return jsonAnswer(http.StatusOK, k.show(o))
 	}
-	return x.failed(failure{trouble: noObject, field: "id", message: "No such " + k.object + ": '" + x.vars["id"] + "'"})
+	return x.failed(failure{shape: shape{trouble: noObject}, field: "id", message: "No such " + k.object + ": '" + x.vars["id"] + "'"})
 }
 
 // list shows the newest first, as Stripe does.
@@ -151,7 +151,7 @@ func (k stripeKind) list(st *state, x *exchange, now time.Time) answer {
 		}
 		bound, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return x.failed(failure{trouble: badContent, message: "Invalid timestamp: " + text, field: "created"})
+			return x.failed(failure{shape: shape{trouble: badContent}, message: "Invalid timestamp: " + text, field: "created"})
 		}
 		tests = append(tests, func(created int64) bool { return holds(created, bound) })
 	}
@@ -164,7 +164,7 @@ func (k stripeKind) list(st *state, x *exchange, now time.Time) answer {
 	slices.Reverse(found)
 	page, more, ok := pageAfter(found, x.query.Get("starting_after"), limit)
 	if !ok {
-		return x.failed(failure{trouble: badCursor, field: "starting_after", message: "No such " + k.object})
+		return x.failed(failure{shape: shape{trouble: badCursor}, field: "starting_after", message: "No such " + k.object})
 	}
 	return jsonAnswer(http.StatusOK, map[string]any{"object": "list", "url": k.path, "has_more": more, "data": views(page, k.show)})
 }
@@ -176,7 +176,7 @@ func (k stripeKind) search(st *state, x *exchange, now time.Time) answer {
 	for part := range strings.SplitSeq(x.query.Get("query"), " AND ") {
 		m := clause.FindStringSubmatch(strings.TrimSpace(part))
 		if m == nil {
-			return x.failed(failure{trouble: badContent, field: "query", message: "the simulator searches metadata['name']:'value' only"})
+			return x.failed(failure{shape: shape{trouble: badContent}, field: "query", message: "the simulator searches metadata['name']:'value' only"})
 		}
 		want[m[1]] = m[2]
 	}

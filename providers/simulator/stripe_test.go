@@ -23,7 +23,7 @@ func preset(t *testing.T, name string) (*bench, *clock) {
 // at follows names into the reply; nil if there is nothing.
 func (r reply) at(path string) any {
 	var v any = r.body
-	for _, name := range strings.Split(path, ".") {
+	for name := range strings.SplitSeq(path, ".") {
 		switch m := v.(type) {
 		case map[string]any:
 			v = m[name]
