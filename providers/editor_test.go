@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -227,14 +228,26 @@ func generic(t testing.TB, data []byte) any {
 func TestEveryShippedContractFitsTheSchemaForEditors(t *testing.T) {
 	t.Parallel()
 	s := compiled(t)
-	for _, name := range Shipped() {
-		data, err := Template(name, nil)
+	check := func(name string, data []byte, err error) {
+		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Validate(generic(t, data)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	for _, name := range Shipped() {
+		data, err := Template(name, nil)
+		check(name, data, err)
+	}
+	files, err := filepath.Glob("catalogue/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("the catalogue: got %v, %v", files, err)
+	}
+	for _, name := range files {
+		data, err := os.ReadFile(name)
+		check(name, data, err)
 	}
 }
 

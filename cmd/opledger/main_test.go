@@ -188,6 +188,20 @@ func TestConfigCheckNamesThePlace(t *testing.T) {
 	}
 }
 
+// What is legal and doubtful in a contract is said, and does not refuse it.
+func TestConfigCheckSaysWhatIsDoubtfulInAContract(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "c.yaml")
+	text := strings.NewReplacer("sim-crm", "sim-keyed-nolookup", "base_url", "secrets: {token: 'env://PATH'}, base_url").
+		Replace(account("https://crm.example.com"))
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stdout, stderr, code := cli(t, "config", "check", "--config", path)
+	if code != 0 || !strings.Contains(stdout, "warning: line 23: actions[task.create]: has no lookup") {
+		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+	}
+}
+
 func account(baseURL string) string {
 	return "tenants: [{id: a}]\nproviders: [{contract: builtin:sim-crm, accounts: [{id: m, provider_id: p, base_url: '" + baseURL + "'}]}]\n"
 }

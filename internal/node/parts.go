@@ -321,6 +321,9 @@ func CheckConfig(cfg *config.Config) ([]string, error) {
 	for _, f := range files {
 		lines = append(lines, fmt.Sprintf("contract %s: provider %s, revision %d, actions %s, %d account(s)",
 			f.File.Name, f.File.Provider, f.File.Ref().Revision, strings.Join(f.File.Actions(), " "), len(f.Accounts)))
+		for _, w := range f.File.Warnings() {
+			lines = append(lines, fmt.Sprintf("contract %s: warning: line %d: %s: %s", f.File.Name, w.Line, w.Path, w.Text))
+		}
 	}
 	check := func(what, ref string) {
 		if ref == "" {
