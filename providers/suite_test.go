@@ -80,7 +80,7 @@ func TestShippedContractsPassTheSuite(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f.Usual, f.Probe = usualCRM(), testAccount
+			f.Usual, f.Probe, f.OtherArgs = usualCRM(), testAccount, []byte(`{"title":"call later"}`)
 			file := load(t, name, nil)
 			providertest.Run(t, func(t *testing.T, baseURL string) (providers.Adapter, providers.Call) {
 				return newHTTP(t, file, baseURL), testCall(file, `{"title":"call back"}`)

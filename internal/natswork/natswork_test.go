@@ -21,7 +21,12 @@ const patience = 20 * time.Second
 
 func newLine(t *testing.T, nc *nats.Conn) *natswork.Line {
 	t.Helper()
-	l, err := natswork.New(natswork.Config{Conn: nc, Subjects: events.Subjects{}})
+	return newLineAt(t, nc, events.Subjects{})
+}
+
+func newLineAt(t *testing.T, nc *nats.Conn, s events.Subjects) *natswork.Line {
+	t.Helper()
+	l, err := natswork.New(natswork.Config{Conn: nc, Subjects: s})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,9 @@
 // Package providertest is the suite that every adapter must pass: what a lost
-// answer, a refused connection and a redirect mean, that one attempt is one
-// request on the wire, and that nothing of a request depends on the attempt.
+// answer, an undelivered request and a late answer mean, that one attempt is one
+// delivery, and that nothing of a request depends on the attempt.
 //
-// The suite runs the adapter against a [Peer], an HTTP server that counts what
-// arrives and breaks connections on demand.
+// [Conform] is for every kind of adapter: it runs one against an [End], the other
+// end of its wire, which counts what arrives and misbehaves on demand. [Run] is
+// for adapters that speak HTTP: it brings the end along, a [Peer], and adds what
+// can go wrong on a connection.
 package providertest

@@ -32,6 +32,9 @@ type Peer struct {
 	usual  http.Handler
 	next   []http.HandlerFunc
 	seen   []Received
+	// named is the account that the usual answers name, and account the one
+	// that reads are answered for instead, if it is set.
+	named, account string
 }
 
 // NewPeer starts a peer that answers as usual says. It ends with the test.
@@ -60,7 +63,12 @@ func (p *Peer) serve(w http.ResponseWriter, r *http.Request) {
 		handler = p.next[0]
 		p.next = p.next[1:]
 	}
+	named, account := p.named, p.account
 	p.mu.Unlock()
+	if account != "" && r.Method == http.MethodGet {
+		renamed(handler, w, r, named, account)
+		return
+	}
 	handler.ServeHTTP(w, r)
 }
 
