@@ -68,6 +68,7 @@ func lists() map[string][]string {
 		"Problem codes":                  words(api.ProblemCodes()...),
 		"Verbs":                          words(api.Verbs()...),
 		"Roles of a user":                words(access.Roles()...),
+		"Verbs of work":                  words(providers.WorkVerbs()...),
 		"Contract classes":               words(operation.ClassKey, operation.ClassClientID, operation.ClassUpsert, operation.ClassLabel, operation.ClassNone),
 		"Grades of a promise":            words(operation.ProofDocumented, operation.ProofVerifiedLive, operation.ProofAssumed),
 		"Kinds of system record": words(events.SystemRebuildMarker, events.SystemCheckpoint, events.SystemAlarmRaised,

@@ -27,6 +27,8 @@ type adapter struct {
 	account  string
 	digest   string
 	do       func(ctx context.Context, n int) operation.Outcome
+	// got, if set, is shown each request first.
+	got func(r *providers.Request)
 
 	mu    sync.Mutex
 	sends int
@@ -41,7 +43,10 @@ func (a *adapter) Prepare(providers.Call) (*providers.Request, error) {
 
 func (a *adapter) Probe(context.Context, providers.Call) (string, error) { return a.account, nil }
 
-func (a *adapter) Do(ctx context.Context, _ *providers.Request) operation.Outcome {
+func (a *adapter) Do(ctx context.Context, r *providers.Request) operation.Outcome {
+	if a.got != nil {
+		a.got(r)
+	}
 	a.mu.Lock()
 	a.sends++
 	n := a.sends
@@ -265,6 +270,43 @@ func TestLateAnswerConfirms(t *testing.T) {
 			t.Errorf("got %v, want %v", got, want)
 		}
 	})
+}
+
+// An adapter is told which attempt sends its request. A sign of life prolongs
+// nothing: the outcome is unknown at the same time, and says when it came.
+func TestSignsOfLifeShowInTheEvidenceAndProlongNothing(t *testing.T) {
+	for name, want := range map[string]string{
+		"silent": "no answer in time", "alive": "no answer in time; the last sign of life came 2s before",
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				x := newWorld(t, func(ctx context.Context, _ int) operation.Outcome {
+					<-ctx.Done()
+					return operation.Outcome{Word: operation.OutcomeUncertain}
+				})
+				attempt := ""
+				x.a.got = func(r *providers.Request) {
+					attempt = r.AttemptID
+					if name == "alive" {
+						time.Sleep(3 * time.Second) // of 5
+						r.Alive(time.Now())
+					}
+				}
+				mustWork(t, x.executor("w"))
+				recs, err := x.ledger.Load(t.Context(), "acme", "op-1")
+				if err != nil || len(recs) != 3 {
+					t.Fatalf("got %v, %v", x.kinds(), err)
+				}
+				unknown, ok := recs[2].Data.(events.OutcomeUnknown)
+				if !ok || unknown.Transport == nil || unknown.Transport.Error != want || unknown.Transport.DurationMS != 5000 {
+					t.Errorf("got %+v, want the error %q after 5 s", recs[2].Data, want)
+				}
+				if attempt == "" || attempt != unknown.AttemptID {
+					t.Errorf("attempt of the request: got %q, want %q", attempt, unknown.AttemptID)
+				}
+			})
+		})
+	}
 }
 
 // Case F69, I1: a slow "no answer" after somebody else confirmed is ignored.
