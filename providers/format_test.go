@@ -233,7 +233,7 @@ func TestUpsertAndGraphQLContractsPassTheSuite(t *testing.T) {
 			f := parse(t, tt.text)
 			providertest.Run(t, func(t *testing.T, baseURL string) (providers.Adapter, providers.Call) {
 				return unprobed(t, f, baseURL), testCall(f, tt.args)
-			}, providertest.Features{Usual: mux, ExternalID: "T-1", Key: true, Lookup: tt.lookup, Probe: testAccount})
+			}, providertest.Features{Usual: mux, ExternalID: "T-1", Key: true, Lookup: tt.lookup, Probe: testAccount, Configured: true})
 		})
 	}
 }
