@@ -220,18 +220,25 @@ Exit codes:   0 ok or confirmed, 1 error, 2 usage, 3 rejected, 4 unknown,
 	})
 	root.AddCommand(newServe(), newDemo(), newSim(), newBench(), newSubmit(), newGet(), newWait(), newList(), newReviews(),
 		newExplain(), newApprove(), newCancel(), newResolve(), newEvents(), newRefused(), newRebuild(), newVerify(),
-		newConfig(), newVersion())
-	for _, c := range root.Commands() {
-		if args := c.Args; args != nil {
-			c.Args = func(cmd *cobra.Command, given []string) error {
-				if err := args(cmd, given); err != nil {
-					return &codeError{code: exitUsage, err: fmt.Errorf("%s: %w (see --help)", cmd.CommandPath(), err)}
-				}
-				return nil
+		newConfig(), newContract(), newVersion())
+	usageOfArgs(root)
+	return root
+}
+
+// usageOfArgs gives wrong arguments of a command and of those below it the exit
+// code of a wrong usage.
+func usageOfArgs(cmd *cobra.Command) {
+	if args := cmd.Args; args != nil {
+		cmd.Args = func(cmd *cobra.Command, given []string) error {
+			if err := args(cmd, given); err != nil {
+				return &codeError{code: exitUsage, err: fmt.Errorf("%s: %w (see --help)", cmd.CommandPath(), err)}
 			}
+			return nil
 		}
 	}
-	return root
+	for _, c := range cmd.Commands() {
+		usageOfArgs(c)
+	}
 }
 
 func newVersion() *cobra.Command {

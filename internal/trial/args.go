@@ -3,8 +3,8 @@ package trial
 import (
 	"encoding/json"
 	"fmt"
-
-	"go.yaml.in/yaml/v3"
+	"maps"
+	"slices"
 
 	"github.com/opledger/opledger/providers"
 )
@@ -13,15 +13,9 @@ import (
 // requires, and nothing else. Where that does not fit, the error says to give
 // arguments.
 func Args(f *providers.File, action string) (json.RawMessage, error) {
-	var doc struct {
-		Actions map[string]struct {
-			Args struct {
-				Schema map[string]any `yaml:"schema"`
-			} `yaml:"args"`
-		} `yaml:"actions"`
-	}
-	if err := yaml.Unmarshal(f.Bytes(), &doc); err != nil {
-		return nil, fmt.Errorf("trial: read the schema of %s: %w", action, err)
+	doc, err := outlineOf(f)
+	if err != nil {
+		return nil, err
 	}
 	raw, err := json.Marshal(example(doc.Actions[action].Args.Schema, 0))
 	if err != nil {
@@ -108,4 +102,56 @@ func exampleText(schema map[string]any) string {
 		text = text[:n]
 	}
 	return text
+}
+
+// variants returns the arguments with one text or number changed at a time, in
+// the order of their names.
+func variants(args json.RawMessage, text func(string) any, number func(float64) any) []json.RawMessage {
+	const most = 32
+	var out []json.RawMessage
+	for n := range most {
+		var doc any
+		if json.Unmarshal(args, &doc) != nil {
+			return nil
+		}
+		left := n
+		changed, ok := alter(doc, &left, text, number)
+		if !ok {
+			break
+		}
+		if raw, err := json.Marshal(changed); err == nil && string(raw) != string(args) {
+			out = append(out, raw)
+		}
+	}
+	return out
+}
+
+// alter changes the text or number that comes after so many others.
+func alter(v any, left *int, text func(string) any, number func(float64) any) (any, bool) {
+	turn := func() bool { *left--; return *left < 0 }
+	switch v := v.(type) {
+	case string:
+		if turn() {
+			return text(v), true
+		}
+	case float64:
+		if turn() {
+			return number(v), true
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			if changed, ok := alter(v[name], left, text, number); ok {
+				v[name] = changed
+				return v, true
+			}
+		}
+	case []any:
+		for i := range v {
+			if changed, ok := alter(v[i], left, text, number); ok {
+				v[i] = changed
+				return v, true
+			}
+		}
+	}
+	return v, false
 }

@@ -222,8 +222,8 @@ var references = regexp.MustCompile(`\$\{(secret|account)\.([A-Za-z0-9_]+)\??\}`
 
 // accountOf makes an account that has all that a contract uses: one secret for
 // each name, in a file, and a placeholder for each value.
-func accountOf(f *providers.File, dir, url, id, secret string) (providers.Account, error) {
-	path := filepath.Join(dir, "secret")
+func accountOf(f *providers.File, dir, url, id, secret, name string) (providers.Account, error) {
+	path := filepath.Join(dir, name)
 	if err := os.WriteFile(path, []byte(secret), 0o600); err != nil {
 		return providers.Account{}, err
 	}
@@ -252,7 +252,7 @@ func (w *World) parts() error {
 	if w.dir, err = os.MkdirTemp("", "opledger-trial-"); err != nil {
 		return err
 	}
-	account, err := accountOf(w.cfg.File, w.dir, w.wire.url, w.account.ProviderID, simulator.DefaultToken)
+	account, err := accountOf(w.cfg.File, w.dir, w.wire.url, w.account.ProviderID, simulator.DefaultToken, "secret")
 	if err != nil {
 		return err
 	}
