@@ -3,11 +3,11 @@ package providers
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/opledger/opledger/events"
@@ -369,17 +369,30 @@ func (r *runner) read(item any) (match, bool) {
 	return m, ok
 }
 
-// instant reads RFC 3339 or seconds since 1970. What it can't read has no time.
+// instant reads RFC 3339, its form without a colon in the zone, and the time
+// since 1970: in seconds, perhaps with a fraction, or in milliseconds, which
+// can't be told from seconds before the year 5138. What it can't read has no
+// time.
 func instant(v any) time.Time {
-	switch v := v.(type) {
-	case string:
-		if t, err := time.Parse(time.RFC3339Nano, v); err == nil {
+	const (
+		noColon   = "2006-01-02T15:04:05.999999999Z0700"
+		firstMS   = 100_000_000_000
+		nanoPlace = 9
+	)
+	text, _ := asText(v)
+	for _, layout := range []string{time.RFC3339Nano, noColon} {
+		if t, err := time.Parse(layout, text); err == nil {
 			return t
 		}
-	case json.Number:
-		if n, err := v.Int64(); err == nil && n > 0 {
-			return time.Unix(n, 0)
-		}
 	}
-	return time.Time{}
+	whole, fraction, _ := strings.Cut(text, ".")
+	n, err := strconv.ParseInt(whole, 10, 64)
+	nanos, errFraction := strconv.ParseUint((fraction + strings.Repeat("0", nanoPlace))[:nanoPlace], 10, 32)
+	switch {
+	case err != nil || errFraction != nil || n <= 0:
+		return time.Time{}
+	case n >= firstMS:
+		return time.UnixMilli(n)
+	}
+	return time.Unix(n, int64(nanos))
 }

@@ -59,8 +59,10 @@ func TestLinearAnswersWithTheShapesOfLinear(t *testing.T) {
 
 // A document that cannot be read is an answer, never a crash.
 func FuzzGraphQLDocuments(f *testing.F) {
-	for _, seed := range []string{createIssue, `{ a: b(c: [1, "x", {d: $e}]) @f(g: 1.5e3) { ...h ... on I { j } } } fragment h on I { k }`,
-		`query q($a: Int = 1, $b: [X!]! = {c: "}"}) { a }`, "{ a(b: \"\"\"\n}\"\"\") }", `{...a} fragment a on B {...a}`, `#`, `"`, `{ a(b:`} {
+	for _, seed := range []string{
+		createIssue, `{ a: b(c: [1, "x", {d: $e}]) @f(g: 1.5e3) { ...h ... on I { j } } } fragment h on I { k }`,
+		`query q($a: Int = 1, $b: [X!]! = {c: "}"}) { a }`, "{ a(b: \"\"\"\n}\"\"\") }", `{...a} fragment a on B {...a}`, `#`, `"`, `{ a(b:`,
+	} {
 		f.Add(seed)
 	}
 	srv, err := simulator.New(simulator.Config{Settings: simulator.Settings{Dialect: "linear"}})
