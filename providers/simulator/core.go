@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
 	"math/big"
 	"slices"
 	"strconv"
@@ -89,6 +90,35 @@ func (st *state) visible(x *exchange, collection string, in index, now time.Time
 	return nil, &a
 }
 
+// holders are the objects of a collection that have a value at a place and that
+// an upsert sees. With a weak guard it overlooks those that are being made.
+func (st *state) holders(x *exchange, collection, pointer, value string) []*object {
+	var hits []*object
+	for _, o := range st.objects {
+		unseen := !o.settled && x.settings.UniqueID == UniqueWeak
+		if o.Account == x.account && o.Collection == collection && !o.Deleted && !unseen && textAt(o.args, pointer) == value {
+			hits = append(hits, o)
+		}
+	}
+	return hits
+}
+
+// overwrite changes an object as an upsert does: what the body names is new, the
+// rest stays. The request counts as one that reached the object.
+func (o *object) overwrite(x *exchange, title string, now time.Time) {
+	merged := make(map[string]any, len(o.args)+len(x.args))
+	maps.Copy(merged, o.args)
+	maps.Copy(merged, x.args)
+	o.args, o.Fields, o.UpsertedAt = merged, fieldsOf(merged), now.UTC()
+	if title != "" {
+		o.Title = title
+	}
+	if x.label != "" {
+		o.Label = x.label
+	}
+	x.row.ObjectID = o.ID
+}
+
 // look is visible without the answer.
 func (st *state) look(x *exchange, collection string, in index, now time.Time, match func(*object) bool) ([]*object, *failure) {
 	if x.settings.SearchOff {
@@ -106,7 +136,7 @@ func (st *state) look(x *exchange, collection string, in index, now time.Time, m
 		if in == inSearch {
 			at = o.SearchableAt
 		}
-		if o.Account == x.account && o.Collection == collection && !o.Deleted && !now.Before(at) && match(o) {
+		if o.Account == x.account && (collection == anyCollection || o.Collection == collection) && !o.Deleted && !now.Before(at) && match(o) {
 			found = append(found, o)
 		}
 	}
@@ -155,6 +185,9 @@ func views(objects []*object, show func(*object) any) []any {
 	}
 	return list
 }
+
+// anyCollection lets a search look through all collections.
+const anyCollection = "*"
 
 // every is a match for all objects.
 func every(*object) bool { return true }

@@ -71,6 +71,13 @@ func dialects() []dialect {
 		plain("unique", "plain tasks with ids that the client chooses (class K2)", Settings{}),
 		stripeV1(),
 		linear(),
+		githubIssuesAPI(),
+		resend(),
+		zendesk(),
+		kubernetes(),
+		salesforce(),
+		stripeV2(),
+		telegram(),
 	}
 }
 
@@ -251,7 +258,6 @@ const (
 	keyMismatch trouble = "idempotency_mismatch"
 	keyInUse    trouble = "idempotency_key_in_use"
 	idTaken     trouble = "exists"
-	severalHits trouble = "several"
 	searchDown  trouble = "search_unavailable"
 	rateLimited trouble = "rate_limited"
 	unavailable trouble = "unavailable"
@@ -287,7 +293,6 @@ func plainShapes() []shape {
 		{trouble: keyMismatch, status: http.StatusBadRequest},
 		{trouble: keyInUse, status: http.StatusConflict},
 		{trouble: idTaken, status: http.StatusConflict},
-		{trouble: severalHits, status: http.StatusMultipleChoices},
 		{trouble: searchDown, status: http.StatusServiceUnavailable},
 		{trouble: rateLimited, status: http.StatusTooManyRequests},
 		{trouble: unavailable, status: http.StatusServiceUnavailable},

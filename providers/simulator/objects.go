@@ -101,7 +101,8 @@ type Request struct {
 	Rule int64 `json:"rule,omitempty"`
 	// RuleName is its name.
 	RuleName string `json:"rule_name,omitempty"`
-	// ObjectID is the id of the object that the request committed; empty if none.
+	// ObjectID is the id of the object that the request committed, or changed as
+	// an upsert; empty if none.
 	ObjectID string `json:"object_id"`
 	// DuplicateObjectID is the id of the object that the network's second
 	// delivery committed; empty if none.
@@ -141,6 +142,7 @@ type state struct {
 
 	objects []*object
 	byName  map[objectName][]*object
+	counts  map[objectName]int // the objects of a collection; its name has no id
 	nextID  int64
 
 	keys     map[keyName]*keyEntry
@@ -164,6 +166,7 @@ func newState(settings Settings, tokens map[string]string) *state {
 	st := &state{
 		tokens: make(map[string]*tokenState, len(tokens)),
 		byName: make(map[objectName][]*object),
+		counts: make(map[objectName]int),
 		nextID: firstID,
 		keys:   make(map[keyName]*keyEntry),
 		held:   make(map[int64]*heldAnswer),
@@ -253,6 +256,7 @@ func (st *state) commit(x *exchange, o *object, now time.Time) {
 	st.objects = append(st.objects, o)
 	name := objectName{o.Account, o.Collection, o.ID}
 	st.byName[name] = append(st.byName[name], o)
+	st.counts[objectName{o.Account, o.Collection, ""}]++
 	x.made = append(x.made, o)
 	if x.second {
 		x.row.DuplicateObjectID = o.ID
@@ -264,6 +268,11 @@ func (st *state) commit(x *exchange, o *object, now time.Time) {
 // shown is the time on the provider's clock.
 func (s Settings) shown(now time.Time) time.Time {
 	return now.UTC().Add(time.Duration(s.ClockSkew))
+}
+
+// count is how many objects a collection has had.
+func (st *state) count(account, collection string) int {
+	return st.counts[objectName{account, collection, ""}]
 }
 
 // find returns the rows that match; empty arguments match all.

@@ -1,6 +1,7 @@
 package simulator
 
 import (
+	"fmt"
 	"net/http"
 	"regexp"
 	"slices"
@@ -219,4 +220,73 @@ func stripeCustomer(o *object) map[string]any {
 	return map[string]any{
 		"name": o.args["name"], "email": o.args["email"], "phone": o.args["phone"], "balance": 0, "delinquent": false,
 	}
+}
+
+const stripeAccounts = "/v2/core/accounts"
+
+// stripeV2 speaks as Stripe's API v2, for accounts.
+//
+// From facts/providers.md, entry stripe-v2 (Stripe docs "Idempotent requests",
+// the paragraph on v2): keys on POST for 30 days, a success that is not executed
+// again, a failed request that is run again with the same key and answered with
+// an updated response, GET /v1/account as the account probe. Unknown, and chosen
+// as in v1: the answers to another body and to a key in use. Chosen: that a
+// replay shows the present state.
+func stripeV2() dialect {
+	d := stripeV1()
+	d.name, d.about = "stripe-v2", "Stripe API v2: accounts, a failed request is run again under its key (K1)"
+	d.settings = Settings{
+		Keys: true, KeyRetention: Duration(720 * time.Hour), Mismatch: Mismatch400, Concurrent: Concurrent409,
+		StoreErrors: StoreReexecute, Replay: ReplayCurrent, ClientIDsOff: true, PageSize: 100,
+	}
+	d.newID = func(st *state, _ *exchange, _ string) string { return wordID("acct_", st.next(), 16) }
+	d.routes = []route{
+		{method: http.MethodPost, pattern: stripeAccounts, op: opCreate, keyed: true, run: stripeV2Create},
+		{method: http.MethodGet, pattern: stripeAccounts, op: opList, run: stripeV2List},
+		{method: http.MethodGet, pattern: stripeAccounts + "/{id}", op: opRead, run: stripeV2Read},
+		{method: http.MethodGet, pattern: "/v1/account", op: opAccount, run: stripeAccount},
+	}
+	return d
+}
+
+func stripeV2Account(o *object) any {
+	return map[string]any{
+		"id": o.ID, "object": "v2.core.account", "livemode": false, "created": o.ShownAt.Format(shownTime),
+		"display_name": o.args["display_name"], "contact_email": o.args["contact_email"], "metadata": mapAt(o.args, "/metadata"),
+	}
+}
+
+func stripeV2Create(st *state, x *exchange, now time.Time) answer {
+	return st.create(x, x.make(stripeAccounts, textAt(x.args, "/display_name"), x.args), now, func(o *object) answer {
+		return jsonAnswer(http.StatusOK, stripeV2Account(o))
+	})
+}
+
+func stripeV2Read(st *state, x *exchange, now time.Time) answer {
+	if o := st.read(x, stripeAccounts, x.vars["id"], now); o != nil {
+		return jsonAnswer(http.StatusOK, stripeV2Account(o))
+	}
+	return x.fail(noObject, "No such account: '"+x.vars["id"]+"'")
+}
+
+// stripeV2List goes on by the address of the next page.
+func stripeV2List(st *state, x *exchange, now time.Time) answer {
+	limit, wrong := x.limit("limit", stripePage)
+	if wrong != nil {
+		return *wrong
+	}
+	found, wrong := st.visible(x, stripeAccounts, inList, now, every)
+	if wrong != nil {
+		return *wrong
+	}
+	slices.Reverse(found)
+	page, more, ok := pageAfter(found, x.query.Get("page"), limit)
+	if !ok {
+		return x.fail(badCursor, "the page is not of this list")
+	}
+	body := map[string]any{"data": views(page, stripeV2Account), "next_page_url": nil, "previous_page_url": nil}
+	if more {
+		body["next_page_url"] = fmt.Sprintf("%s?limit=%d&page=%s", stripeAccounts, limit, page[len(page)-1].ID)
+	}
+	return jsonAnswer(http.StatusOK, body)
 }
