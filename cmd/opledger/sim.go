@@ -17,13 +17,15 @@ func newSim() *cobra.Command {
 	var tokens []string
 	var verbose, jsonReady bool
 	cmd := &cobra.Command{
-		Use: "sim", Short: "Run the provider simulator: a small CRM with every fault a real one shows", Args: cobra.NoArgs,
+		Use: "sim", Short: "Run the provider simulator: real providers' shapes, and every fault a real one shows", Args: cobra.NoArgs,
 		Long: `Run an HTTP server that plays an outside provider. Its object table
 (GET /_sim/objects) is the truth about what happened outside; faults are rules
-(POST /_sim/rules), settings can be changed while it runs (PATCH /_sim/settings).
+(POST /_sim/rules), settings can be changed while it runs (PATCH /_sim/settings),
+and GET /_sim/sends counts what went over the wire for each wish.
 
-Presets: ` + strings.Join(simulator.Presets(), ", "),
-		Example: `  opledger sim --preset crm --listen 127.0.0.1:8099
+Presets:
+` + presetHelp(),
+		Example: `  opledger sim --preset stripe-v1 --listen 127.0.0.1:8099 --token sk_test_1=acct_1
   curl -d '{"do":"lose_response","nth":1,"method":"POST"}' http://127.0.0.1:8099/_sim/rules
   curl http://127.0.0.1:8099/_sim/objects`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -67,11 +69,20 @@ Presets: ` + strings.Join(simulator.Presets(), ", "),
 	}
 	f := cmd.Flags()
 	f.StringVar(&listen, "listen", "127.0.0.1:8099", "where to listen; port 0 picks one")
-	f.StringVar(&preset, "preset", "crm", "kind of provider")
+	f.StringVar(&preset, "preset", "crm", "kind of provider, one of the list above")
 	f.StringSliceVar(&tokens, "token", nil, "TOKEN=ACCOUNT, may be repeated (default "+simulator.DefaultToken+"="+simulator.DefaultAccount+")")
 	f.BoolVar(&verbose, "verbose", false, "log every request")
 	f.BoolVar(&jsonReady, "json", false, "print where it listens as one JSON line")
 	return cmd
+}
+
+// presetHelp is one line for each preset.
+func presetHelp() string {
+	var b strings.Builder
+	for _, name := range simulator.Presets() {
+		fmt.Fprintf(&b, "  %-14s %s\n", name, simulator.About(name))
+	}
+	return b.String()
 }
 
 // ready is the one line that a server prints for programs that started it.

@@ -2,6 +2,7 @@ package simulator
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/subtle"
 	"encoding/json"
 	"errors"
@@ -70,6 +71,26 @@ type RequestLog struct {
 	Dropped int64 `json:"dropped"`
 }
 
+// Sends is what went over the wire for one wish, and what became of it. Requests
+// that create or upsert belong to one wish if they have the same label; without a
+// label the same key; without either the same body. More than one object is what
+// a ledger is there to prevent.
+type Sends struct {
+	// Label is the label of the wish; empty if it has none.
+	Label string `json:"label"`
+	// Keys are the different keys, or ids chosen by the client, that it came with.
+	Keys []string `json:"keys,omitempty"`
+	// BodySHA256 is the hash of its first body.
+	BodySHA256 string `json:"body_sha256"`
+	// Sends is how many requests came in.
+	Sends int `json:"sends"`
+	// Objects is how many objects they committed, deleted ones too, and without
+	// those that the provider made on its own.
+	Objects int `json:"objects"`
+	// Requests are the numbers of the requests.
+	Requests []int64 `json:"requests"`
+}
+
 // list is the body of the other lists.
 type list[T any] struct {
 	Items []T `json:"items"`
@@ -115,6 +136,7 @@ func (s *Server) adminHandler() http.Handler {
 	guarded("PATCH /_sim/objects/{id}", s.adminEdit)
 	guarded("DELETE /_sim/objects/{id}", s.adminEdit)
 	guarded("GET /_sim/requests", s.adminRequests)
+	guarded("GET /_sim/sends", s.adminSends)
 	guarded("POST /_sim/rules", s.adminAddRule)
 	guarded("GET /_sim/rules", s.adminRules)
 	guarded("DELETE /_sim/rules", s.adminDeleteRules)
@@ -211,6 +233,38 @@ func (s *Server) adminRequests(r *http.Request) answer {
 	}
 	s.mu.Unlock()
 	return jsonAnswer(http.StatusOK, log)
+}
+
+// adminSends counts the writes of the log by wish.
+func (s *Server) adminSends(*http.Request) answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	items := []Sends{}
+	byWish, byRequest := map[string]int{}, map[int64]int{}
+	for _, row := range s.st.requests {
+		if !operation(row.Operation).writes() {
+			continue
+		}
+		wish := cmp.Or(row.Label, row.IdempotencyKey, row.BodySHA256)
+		i, ok := byWish[wish]
+		if !ok {
+			i = len(items)
+			byWish[wish] = i
+			items = append(items, Sends{Label: row.Label, BodySHA256: row.BodySHA256})
+		}
+		byRequest[row.Number] = i
+		items[i].Requests = append(items[i].Requests, row.Number)
+		items[i].Sends++
+		if key := row.IdempotencyKey; key != "" && !slices.Contains(items[i].Keys, key) {
+			items[i].Keys = append(items[i].Keys, key)
+		}
+	}
+	for _, o := range s.st.objects {
+		if i, ok := byRequest[o.Request]; ok && !o.Side {
+			items[i].Objects++
+		}
+	}
+	return jsonAnswer(http.StatusOK, list[Sends]{items})
 }
 
 func (s *Server) adminAddRule(r *http.Request) answer {

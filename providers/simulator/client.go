@@ -113,6 +113,14 @@ func (c *Client) Requests(ctx context.Context, after int64) (RequestLog, error) 
 	return log, err
 }
 
+// Sends returns what went over the wire, by wish, as far as the request log
+// reaches.
+func (c *Client) Sends(ctx context.Context) ([]Sends, error) {
+	var body list[Sends]
+	err := c.call(ctx, http.MethodGet, "/sends", nil, &body)
+	return body.Items, err
+}
+
 // AddRule adds a rule behind those there are.
 func (c *Client) AddRule(ctx context.Context, r Rule) (RuleState, error) {
 	var st RuleState

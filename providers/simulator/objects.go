@@ -155,6 +155,7 @@ type state struct {
 	rules    []*activeRule
 	ruleSeen int64
 
+	late           []late // in the order of their time
 	held           map[int64]*heldAnswer
 	written        []WrittenAnswer
 	writtenDropped int64

@@ -229,8 +229,8 @@ func (s *Server) play(w http.ResponseWriter, r *http.Request, x *exchange) {
 	case StatusOnly:
 		s.playStatus(w, r, x)
 	case ApplyLate:
-		s.playLate(w, x)
-	case noFault, Pass, LoseResponse, CutHeaders, CutBody, Delay, Hold, StatusAfterCommit, Garbage, DuplicateDelivery:
+		s.playLate(w, r, x)
+	case noFault, Pass, TLSFailure, LoseResponse, CutHeaders, CutBody, Delay, Hold, StatusAfterCommit, Garbage, DuplicateDelivery:
 		a, err := s.process(x)
 		if err != nil {
 			s.drop(w, x)
@@ -243,7 +243,7 @@ func (s *Server) play(w http.ResponseWriter, r *http.Request, x *exchange) {
 // playAfter plays the faults that come after the commit.
 func (s *Server) playAfter(w http.ResponseWriter, r *http.Request, x *exchange, a answer) {
 	switch x.rule.Do {
-	case noFault, Pass:
+	case noFault, Pass, TLSFailure:
 		s.finish(x, a)
 		s.write(w, r, x, x.withHeaders(a))
 	case LoseResponse:
@@ -277,7 +277,7 @@ func (s *Server) playAfter(w http.ResponseWriter, r *http.Request, x *exchange, 
 
 // playDelay answers later; the key is in flight until then.
 func (s *Server) playDelay(w http.ResponseWriter, r *http.Request, x *exchange, a answer) {
-	err := x.ender.sleep(time.Duration(x.rule.After))
+	err := s.sleep(r.Context(), x.ender, time.Duration(x.rule.After))
 	s.finish(x, a)
 	if err != nil {
 		s.drop(w, x)
@@ -299,24 +299,6 @@ func (s *Server) playStatus(w http.ResponseWriter, r *http.Request, x *exchange)
 	x.row.Replayed = false
 	s.mu.Unlock()
 	s.write(w, r, x, a)
-}
-
-// playLate closes the connection, and executes when nobody listens any more.
-// The key is taken at once, so that it is in flight until then.
-func (s *Server) playLate(w http.ResponseWriter, x *exchange) {
-	s.hangUp(w, x, func() {
-		a, run, err := s.claim(x)
-		if err == nil && run {
-			err = x.ender.sleep(time.Duration(x.rule.After))
-			if err == nil {
-				a = s.execute(x)
-			}
-		}
-		if err != nil {
-			a = answer{}
-		}
-		s.finish(x, a)
-	})
 }
 
 // deliverAgain executes the request a second time.

@@ -52,6 +52,9 @@ const (
 	// HalfOpen reads the request, commits nothing and never answers; the
 	// connection stays open until the client or the server ends.
 	HalfOpen Fault = "half_open"
+	// TLSFailure breaks off the handshake of a connection that begins with TLS.
+	// It counts connections, not requests, and no row of the log tells of it.
+	TLSFailure Fault = "tls_failure"
 	// Pass serves the request as usual.
 	Pass Fault = "pass"
 )
@@ -71,7 +74,8 @@ const (
 // EditedTitle is the title after a HumanEdit.
 const EditedTitle = "edited by a human"
 
-// Faults lists every fault.
+// Faults lists every fault of a request; tls_failure, which comes before any
+// request, is none of them.
 func Faults() []Fault {
 	return []Fault{
 		LoseRequest, Refuse, LoseResponse, CutHeaders, CutBody, Delay, ApplyLate, Hold,
@@ -152,8 +156,8 @@ type RuleState struct {
 
 func (r Rule) validate() error {
 	var errs []error
-	if !slices.Contains(Faults(), r.Do) {
-		errs = append(errs, fmt.Errorf("do must be one of %q, not %q", Faults(), r.Do))
+	if r.Do != TLSFailure && !slices.Contains(Faults(), r.Do) {
+		errs = append(errs, fmt.Errorf("do must be %s or one of %q, not %q", TLSFailure, Faults(), r.Do))
 	}
 	if r.Nth < 0 || r.Times < 0 {
 		errs = append(errs, errors.New("nth and times must not be negative"))
@@ -172,6 +176,9 @@ func (r Rule) validate() error {
 	}
 	if _, err := (Settings{}).withDefaults().patched(r.With); err != nil {
 		errs = append(errs, fmt.Errorf("with: %w", err))
+	}
+	if r.Do == TLSFailure && (r.Method != "" || r.PathPrefix != "" || r.BodyContains != "" || r.Reused) {
+		errs = append(errs, errors.New("tls_failure comes before the request: it can look at nothing of it"))
 	}
 	if r.Status != 0 && (r.Status < 200 || r.Status > 599) {
 		errs = append(errs, fmt.Errorf("status must be from 200 to 599, it is %d", r.Status))
@@ -204,6 +211,12 @@ func (a *activeRule) wants(x *exchange) bool {
 	if !strings.HasPrefix(x.path, a.PathPrefix) || !bytes.Contains(x.body, []byte(a.BodyContains)) {
 		return false
 	}
+	return a.counts()
+}
+
+// counts counts what meets the conditions, and reports whether the rule would
+// fire on it.
+func (a *activeRule) counts() bool {
 	a.Matched++
 	if a.Nth != 0 && a.Matched != a.Nth {
 		return false
@@ -219,7 +232,7 @@ func (a *activeRule) wants(x *exchange) bool {
 func (st *state) pickRule(x *exchange) *activeRule {
 	var picked *activeRule
 	for _, a := range st.rules {
-		if a.wants(x) && picked == nil {
+		if a.Do != TLSFailure && a.wants(x) && picked == nil {
 			picked = a
 			a.Fired++
 		}

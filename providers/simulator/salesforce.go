@@ -1,6 +1,7 @@
 package simulator
 
 import (
+	"maps"
 	"net/http"
 	"regexp"
 	"strings"
@@ -67,7 +68,8 @@ func salesforceID(st *state, _ *exchange, collection string) string {
 	}
 	id := wordID(prefix, st.next(), 12)
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZ012345"
-	check := ""
+	var check strings.Builder
+	check.WriteString(id)
 	for part := range 3 {
 		bits := 0
 		for i, c := range id[part*5 : part*5+5] {
@@ -75,9 +77,9 @@ func salesforceID(st *state, _ *exchange, collection string) string {
 				bits |= 1 << i
 			}
 		}
-		check += alphabet[bits : bits+1]
+		check.WriteByte(alphabet[bits])
 	}
-	return id + check
+	return check.String()
 }
 
 func salesforceUpsert(st *state, x *exchange, now time.Time) answer {
@@ -97,9 +99,7 @@ func salesforceUpsert(st *state, x *exchange, now time.Time) answer {
 		return salesforceSaved(http.StatusOK, hits[0], false)
 	}
 	args := map[string]any{field: value}
-	for name, v := range x.args {
-		args[name] = v
-	}
+	maps.Copy(args, x.args)
 	o := x.make(x.vars["type"], textAt(args, "/Name"), args)
 	return st.create(x, o, now, func(o *object) answer { return salesforceSaved(http.StatusCreated, o, true) })
 }
@@ -128,9 +128,7 @@ func (x *exchange) salesforceRecord(o *object) any {
 		"Id":          o.ID,
 		"CreatedDate": o.ShownAt.Format("2006-01-02T15:04:05.000+0000"),
 	}
-	for name, value := range o.args {
-		v[name] = value
-	}
+	maps.Copy(v, o.args)
 	return v
 }
 

@@ -2,6 +2,7 @@ package simulator
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -42,8 +43,18 @@ type Config struct {
 	Tokens map[string]string
 	// AdminToken, when set, is the bearer token that the admin API demands.
 	AdminToken string
-	// Now is the clock. Nil means time.Now. Delays use real timers.
+	// Now is the clock. Nil means time.Now.
 	Now func() time.Time
+	// Sleep waits for delay and apply_late. Nil waits with a timer. An error means
+	// that the wait was given up, and the connection is closed. It must end when
+	// its context does.
+	Sleep func(ctx context.Context, d time.Duration) error
+	// LateByClock lets apply_late commit by Now and not after a wait: before the
+	// first request, also of the admin API, that comes at or after its time.
+	LateByClock bool
+	// TLS lets Serve speak TLS too, on the same port; the protocol is HTTP/1.1.
+	// Without it every connection that begins with TLS fails in its handshake.
+	TLS *tls.Config
 	// Logger gets one line per provider request at debug level. Nil discards.
 	Logger *slog.Logger
 }
@@ -106,6 +117,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	defer s.gate.leave()
+	s.settle()
 	if strings.HasPrefix(r.URL.Path, adminPrefix) {
 		s.admin.ServeHTTP(w, r)
 		return
@@ -181,7 +193,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelWarn),
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- hs.Serve(l) }()
+	go func() { failed <- hs.Serve(listener{l, s}) }()
 
 	var err error
 	select {
