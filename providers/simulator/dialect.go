@@ -61,7 +61,7 @@ type dialect struct {
 
 // dialects lists every preset, in the order of the help.
 func dialects() []dialect {
-	return []dialect{
+	all := []dialect{
 		plain("crm", "plain tasks without keys, a list that is one second behind (class K4)",
 			Settings{IndexLag: Duration(time.Second), ClientIDsOff: true}),
 		plain("keyed", "plain tasks with keys that are kept for 24 hours (class K1)",
@@ -78,7 +78,15 @@ func dialects() []dialect {
 		salesforce(),
 		stripeV2(),
 		telegram(),
+		shopify(),
 	}
+	for i := range all {
+		all[i].routes = append(all[i].routes, routesOf(moreKinds(all[i].name))...)
+	}
+	for _, r := range restProviders() {
+		all = append(all, r.dialect())
+	}
+	return all
 }
 
 // dialectOf returns the dialect of a name. Empty means the plain one.

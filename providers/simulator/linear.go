@@ -8,8 +8,9 @@ import (
 )
 
 const (
-	linearIssues = "issues"
-	linearPage   = 50
+	linearIssues    = "issues"
+	linearCommented = "comments"
+	linearPage      = 50
 )
 
 // linear speaks as Linear's GraphQL API, for issues.
@@ -44,10 +45,12 @@ func linear() dialect {
 		errorBody:  linearError,
 		dressError: linearLimit,
 		routes: []route{graphQL("/graphql", map[string]resolver{
-			"issueCreate":  {op: opCreate, chosen: func(args map[string]any) string { return textAt(args, "/input/id") }, run: linearCreate},
-			"issue":        {op: opRead, run: linearRead},
-			"issues":       {op: opList, run: linearList},
-			"searchIssues": {op: opSearch, run: linearSearch},
+			"issueCreate":   {op: opCreate, chosen: func(args map[string]any) string { return textAt(args, "/input/id") }, run: linearCreate},
+			"commentCreate": {op: opCreate, chosen: func(args map[string]any) string { return textAt(args, "/input/id") }, run: linearComment},
+			"comments":      {op: opList, run: linearComments},
+			"issue":         {op: opRead, run: linearRead},
+			"issues":        {op: opList, run: linearList},
+			"searchIssues":  {op: opSearch, run: linearSearch},
 			"viewer": {op: opAccount, run: func(_ *state, x *exchange, _ field, _ time.Time) (any, *failure) {
 				return linearUser(x.account), nil
 			}},
@@ -181,4 +184,29 @@ func linearConnection(st *state, x *exchange, f field, in index, now time.Time, 
 	}
 	nodes := views(page, func(o *object) any { return linearIssue(o) })
 	return map[string]any{"nodes": nodes, "pageInfo": info, "totalCount": len(found)}, nil
+}
+
+// linearComment makes a comment of an issue.
+func linearComment(st *state, x *exchange, f field, now time.Time) (any, *failure) {
+	input := mapAt(f.args, "/input")
+	o := x.make(linearCommented, "", input)
+	o.ID = textAt(input, "/id")
+	made, wrong := st.put(x, o, now)
+	if wrong != nil {
+		return nil, wrong
+	}
+	return map[string]any{"__typename": "CommentPayload", "success": true, "comment": linearCommentOf(made)}, nil
+}
+
+func linearCommentOf(o *object) any {
+	return map[string]any{"__typename": "Comment", "id": o.ID, "body": o.args["body"], "createdAt": o.ShownAt.Format(shownTime)}
+}
+
+func linearComments(st *state, x *exchange, f field, now time.Time) (any, *failure) {
+	id := textAt(f.args, "/filter/id/eq")
+	found, wrong := st.look(x, linearCommented, inList, now, func(o *object) bool { return id == "" || o.ID == id })
+	if wrong != nil {
+		return nil, wrong
+	}
+	return map[string]any{"nodes": views(found, linearCommentOf), "pageInfo": map[string]any{"hasNextPage": false}}, nil
 }

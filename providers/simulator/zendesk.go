@@ -32,7 +32,7 @@ func zendesk() dialect {
 			Keys: true, KeyRetention: Duration(2 * time.Hour), Mismatch: Mismatch400,
 			SearchLag: Duration(time.Minute), ClientIDsOff: true, PageSize: 100,
 		},
-		auth:      firstOf(inScheme("Bearer"), basicPassword),
+		auth:      basicOrBearer,
 		label:     []string{"/ticket/external_id"},
 		newID:     func(st *state, x *exchange, collection string) string { return st.freeID(x.account, collection) },
 		requestID: "X-Request-Id",
