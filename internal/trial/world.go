@@ -63,7 +63,10 @@ type Config struct {
 	Args json.RawMessage
 	// Settings are the provider's.
 	Settings simulator.Settings
-	Fault    Fault
+	// ProviderID is the provider's own id of the account, as its probe shows it.
+	// Empty means simulator.DefaultAccount.
+	ProviderID string
+	Fault      Fault
 	// OnUnknown is the choice of every intent; empty means by contract.
 	OnUnknown events.OnUnknown
 	// Decisions are those of a person, one after the other, each time an
@@ -159,7 +162,7 @@ func NewWorld(ctx context.Context, cfg Config) (*World, error) {
 	w := &World{
 		cfg: cfg, contract: contract, clock: clock{now: begin()}, crashes: cfg.Fault.Crashes,
 		items: make(map[itemKey]*item), byKey: make(map[string]string), news: make(map[string]uint64), dead: make(map[string]bool),
-		random: rand.New(rand.NewPCG(cfg.Seed, 1)), account: events.Account{Name: accountName, ProviderID: simulator.DefaultAccount},
+		random: rand.New(rand.NewPCG(cfg.Seed, 1)), account: events.Account{Name: accountName, ProviderID: cmp.Or(cfg.ProviderID, simulator.DefaultAccount)},
 	}
 	w.moved = sync.NewCond(&w.mu)
 	if err := w.provider(ctx); err != nil {
