@@ -31,6 +31,7 @@ const patience = 60 * time.Second
 // ledger is a whole ledger in this process with the contract of worker.py.
 type ledger struct {
 	t      *testing.T
+	cfg    *config.Config
 	node   *opnode.Node
 	client *opledger.Client
 	folder string
@@ -84,30 +85,44 @@ http: {listen: none}
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &ledger{t: t, folder: filepath.Join(dir, "folder"), logs: &lockedBuffer{}}
-	l.node, err = opnode.Start(t.Context(), opnode.Options{
-		Config: cfg, Version: "0.0.0-test", Logger: slog.New(slog.NewTextHandler(l.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
-	})
-	if err != nil {
+	if _, err := opnode.CheckConfig(cfg); err != nil {
 		t.Fatal(err)
 	}
+	l := &ledger{t: t, cfg: cfg, folder: filepath.Join(dir, "folder"), logs: &lockedBuffer{}}
+	l.start()
 	t.Cleanup(func() {
-		if err := l.node.Stop(); err != nil {
-			t.Errorf("stop: %v", err)
-		}
+		l.stop()
 		if t.Failed() {
 			t.Log(l.logs.String())
 		}
 	})
+	return l
+}
+
+func (l *ledger) start() {
+	l.t.Helper()
+	var err error
+	l.node, err = opnode.Start(l.t.Context(), opnode.Options{
+		Config: l.cfg, Version: "0.0.0-test", Logger: slog.New(slog.NewTextHandler(l.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
 	nc, err := nats.Connect(l.node.URL(), nats.UserInfo(agent, password), nats.CustomInboxPrefix(access.InboxPrefix(agent)))
 	if err != nil {
-		t.Fatal(err)
+		l.t.Fatal(err)
 	}
-	t.Cleanup(nc.Close)
+	l.t.Cleanup(nc.Close)
 	if l.client, err = opledger.NewClient(opledger.ClientConfig{Conn: nc, Tenant: "acme", Timeout: 5 * time.Second}); err != nil {
-		t.Fatal(err)
+		l.t.Fatal(err)
 	}
-	return l
+}
+
+func (l *ledger) stop() {
+	l.t.Helper()
+	if err := l.node.Stop(); err != nil {
+		l.t.Errorf("stop: %v", err)
+	}
 }
 
 func (l *ledger) submit(id string) {
@@ -174,7 +189,7 @@ func (l *ledger) work(args ...string) *worker {
 		l.t.Fatal(err)
 	}
 	w := &worker{cmd: cmd, done: make(chan struct{})}
-	ready := make(chan struct{})
+	ready, once := make(chan struct{}), sync.Once{}
 	go func() {
 		defer close(w.done)
 		lines := bufio.NewScanner(out)
@@ -183,8 +198,8 @@ func (l *ledger) work(args ...string) *worker {
 			if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
 				continue
 			}
-			if line.Ready != "" {
-				close(ready)
+			if line.Ready != "" { // also each time that it comes back
+				once.Do(func() { close(ready) })
 			}
 			if line.Verb == "do" {
 				w.mu.Lock()
@@ -331,5 +346,39 @@ func TestPythonWorkerOfAnotherAccountSendsNothing(t *testing.T) {
 	a := l.until("op-1", "is put up for review", func(a api.Answer) bool { return a.Review != "" })
 	if a.Review != events.ReviewAccountMismatch || a.Attempts != 0 || len(l.files()) > 0 {
 		t.Errorf("got %+v and %v, want a review and nothing sent", a, l.files())
+	}
+}
+
+// A worker comes back by itself after the server was away.
+func TestPythonWorkerComesBack(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	l.work()
+	l.submit("op-1")
+	l.until("op-1", "is confirmed", confirmed)
+	l.cfg.NATS.Listen = strings.TrimPrefix(l.node.URL(), "nats://")
+	l.stop()
+	l.start()
+	l.submit("op-2")
+	if a := l.until("op-2", "is confirmed", confirmed); a.Attempts != 1 || len(l.files()) != 2 {
+		t.Errorf("got %d attempts and %d files, want 1 and 2", a.Attempts, len(l.files()))
+	}
+}
+
+// A worker without the right to listen says so and ends.
+func TestPythonWorkerEndsWhenRefused(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	for name, args := range map[string][]string{
+		"another provider": {"--user", "files-worker", "--password-env", "ACME_AGENT_PASSWORD", "--provider", "mail"},
+		"no password":      {"--user", "files-worker", "--password-env", "NO_SUCH_VARIABLE", "--provider", "files"},
+	} {
+		cmd := python(t, append([]string{"python/worker.py", "--server", l.node.URL(), "--account", "main=folder-1", "--folder", l.folder}, args...)...)
+		var stderr strings.Builder
+		cmd.Stderr = &stderr
+		err := cmd.Run()
+		if cmd.ProcessState.ExitCode() != 1 || !strings.Contains(stderr.String(), "iolation") {
+			t.Errorf("%s: exit %v, stderr %q; want exit 1 and the server's reason", name, err, stderr.String())
+		}
 	}
 }
