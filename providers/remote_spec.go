@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/opledger/opledger/operation"
 )
@@ -13,6 +14,10 @@ import (
 // A remote contract names no requests, rules or pointers: the worker answers in
 // the ledger's own words. The compiler puts the standing ones in their place, so
 // that the same code compiles, judges and evaluates both kinds of contract.
+
+// MaxWorkTotal is the longest time of one request to a worker. The server keeps
+// the way back of an answer open for twice as long (package access).
+const MaxWorkTotal = 5 * time.Minute
 
 // The members of a worker's answer.
 const (
@@ -43,6 +48,9 @@ func (c *compiler) remote() {
 		c.noFields(path, s, "request", "key", "error_code", "outcomes")
 		if s.Class == string(operation.ClassUpsert) {
 			c.refuse(path+".class", "K3 is not supported over a worker")
+		}
+		if s.Timing.Total.d > MaxWorkTotal {
+			c.refuse(path+".timing.total", "a worker answers within %s: the way back is not open for longer", MaxWorkTotal)
 		}
 		s.Request = workRequest()
 		keyed := s.Class == string(operation.ClassKey) || s.Class == string(operation.ClassClientID)

@@ -103,6 +103,7 @@ func TestRemoteContractsAreJudgedLikeOthers(t *testing.T) {
 		"lag":               {"lag: 1s, ", "", "actions[task.create].lookups[0].lag", "needs a lag"},
 		"absence":           {"provable: false", "provable: true, empty_reads: 1", "actions[task.create].absence.provable", "an index proves none"},
 		"repeats":           {"max_attempts: 1", "max_attempts: 2", "actions[task.create].retry.max_attempts", "no ground"},
+		"a long time":       {"total: 5s", "total: 6m", "actions[task.create].timing.total", "not open for longer"},
 		"late apply":        {", late_apply: 1s", "", "actions[task.create].timing.late_apply", "missing"},
 		"K1 and no margin":  {"class: K4", "class: K1", "actions[task.create].retry.retention", ""},
 		"K3":                {"class: K4", "class: K3", "actions[task.create].class", "K3"},
