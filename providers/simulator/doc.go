@@ -57,7 +57,8 @@
 //     state.create; a list asks state.visible and cuts a page with pageAfter or
 //     pageNumber; a read asks state.read. They decide nothing about faults.
 //   - The row of the account probe in TestEveryPresetHasAnAccountAndRefusesAStranger,
-//     a test of the shapes, and a section in docs/simulator.md.
+//     and a test of the shapes. The table in docs/simulator.md is written by
+//     go test ./providers/simulator -run Manual -update.
 //
 // # Invariants
 //

@@ -33,19 +33,23 @@ func (s *Server) playLate(w http.ResponseWriter, r *http.Request, x *exchange) {
 		s.drop(w, x)
 		return
 	}
-	s.hangUp(w, x, func() {
-		a, run, err := s.claim(x)
-		if err == nil && run {
-			err = s.sleep(context.WithoutCancel(r.Context()), x.ender, after)
-			if err == nil {
-				a = s.execute(x)
-			}
+	ctx := context.WithoutCancel(r.Context()) // which ends with the connection
+	s.hangUp(w, x, func() { s.commitAfter(ctx, x, after) })
+}
+
+// commitAfter takes the key, waits and executes.
+func (s *Server) commitAfter(ctx context.Context, x *exchange, after time.Duration) {
+	a, run, err := s.claim(x)
+	if err == nil && run {
+		err = s.sleep(ctx, x.ender, after)
+		if err == nil {
+			a = s.execute(x)
 		}
-		if err != nil {
-			a = answer{}
-		}
-		s.finish(x, a)
-	})
+	}
+	if err != nil {
+		a = answer{}
+	}
+	s.finish(x, a)
 }
 
 // commitLater takes the key and leaves the rest to the clock.
