@@ -135,17 +135,17 @@ func TestALoadErrorNamesTheLineAndTheField(t *testing.T) {
 
 func TestTheShippedContractsSayWhatTheirClassesPromise(t *testing.T) {
 	t.Parallel()
-	want := []string{"sim-crm", "sim-keyed", "sim-keyed-nolookup", "sim-nothing", "sim-unique"}
+	want := []string{"sim-crm", "sim-keyed", "sim-keyed-nolookup", "sim-nothing", "sim-unique", "sim-upsert"}
 	if d := cmp.Diff(want, providers.Shipped()); d != "" {
 		t.Fatalf("shipped contracts (-want +got):\n%s", d)
 	}
 	classes := map[string]operation.Class{
 		"sim-crm": operation.ClassLabel, "sim-keyed": operation.ClassKey, "sim-keyed-nolookup": operation.ClassKey,
-		"sim-unique": operation.ClassClientID, "sim-nothing": operation.ClassNone,
+		"sim-unique": operation.ClassClientID, "sim-nothing": operation.ClassNone, "sim-upsert": operation.ClassUpsert,
 	}
 	for name, class := range classes {
 		f := load(t, name, nil)
-		c, ok := f.Contract("task.create")
+		c, ok := f.Contract(f.Actions()[0])
 		if !ok || c.Class != class || c.Digest != f.Digest() || f.Name != name {
 			t.Errorf("%s: got %t, %+v", name, ok, c)
 		}

@@ -16,8 +16,8 @@ var shipped embed.FS
 var marker = regexp.MustCompile(`@\{([a-z_]+)=([^}\n]*)\}`)
 
 // Shipped lists the contracts that come with the ledger, for its simulator:
-// sim-crm (K4), sim-keyed (K1), sim-keyed-nolookup (K1), sim-unique (K2) and
-// sim-nothing (K5).
+// sim-crm (K4), sim-keyed (K1), sim-keyed-nolookup (K1), sim-unique (K2),
+// sim-upsert (K3) and sim-nothing (K5).
 func Shipped() []string {
 	entries, err := shipped.ReadDir("contracts")
 	if err != nil {

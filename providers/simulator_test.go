@@ -1,6 +1,7 @@
 package providers_test
 
 import (
+	"cmp"
 	"net/http/httptest"
 	"testing"
 	"time"
@@ -37,12 +38,16 @@ func newWorld(t *testing.T, preset, contract string) *world {
 		t.Fatal(err)
 	}
 	file := load(t, contract, nil)
-	return &world{client, newHTTP(t, file, s.URL), testCall(file, `{"title":"call back"}`)}
+	call := testCall(file, `{"title":"call back"}`)
+	if contract == "sim-upsert" {
+		call.Intent.Action, call.Intent.Args = "task.upsert", []byte(`{"ref":"r-1","title":"call back"}`)
+	}
+	return &world{client, newHTTP(t, file, s.URL), call}
 }
 
 func (w *world) fault(t *testing.T, f simulator.Fault) {
 	t.Helper()
-	r := simulator.Rule{Do: f, Method: map[bool]string{true: "PUT", false: "POST"}[w.call.Intent.Provider == "unique"], Times: 1}
+	r := simulator.Rule{Do: f, Method: cmp.Or(map[string]string{"unique": "PUT", "upsert": "PATCH"}[w.call.Intent.Provider], "POST"), Times: 1}
 	switch f {
 	case simulator.Refuse, simulator.RateLimit:
 		r.After = simulator.Duration(3 * time.Second)
@@ -69,7 +74,9 @@ func (w *world) objects(t *testing.T) []simulator.Object {
 // out: success has an object, rejected, not_applied and not_sent have none.
 func TestEveryFaultGetsAWordThatIsTrue(t *testing.T) {
 	t.Parallel()
-	contracts := map[string]string{"sim-crm": "crm", "sim-keyed": "keyed", "sim-unique": "unique", "sim-nothing": "nothing"}
+	contracts := map[string]string{
+		"sim-crm": "crm", "sim-keyed": "keyed", "sim-unique": "unique", "sim-nothing": "nothing", "sim-upsert": "salesforce",
+	}
 	for contract, preset := range contracts {
 		t.Run(contract, func(t *testing.T) {
 			t.Parallel()
@@ -112,7 +119,7 @@ func TestEveryFaultGetsAWordThatIsTrue(t *testing.T) {
 
 func TestALostAnswerIsFoundByItsLabelOrItsID(t *testing.T) {
 	t.Parallel()
-	for contract, preset := range map[string]string{"sim-crm": "crm", "sim-keyed": "keyed", "sim-unique": "unique"} {
+	for contract, preset := range map[string]string{"sim-crm": "crm", "sim-keyed": "keyed", "sim-unique": "unique", "sim-upsert": "salesforce"} {
 		t.Run(contract, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, preset, contract)
@@ -134,7 +141,10 @@ func TestALostAnswerIsFoundByItsLabelOrItsID(t *testing.T) {
 func TestARepeatWithTheSameKeyOrIDMakesNoSecondObject(t *testing.T) {
 	t.Parallel()
 	keyed, unique := newWorld(t, "keyed", "sim-keyed-nolookup"), newWorld(t, "unique", "sim-unique")
-	for w, second := range map[*world]operation.OutcomeWord{keyed: operation.OutcomeSuccess, unique: operation.OutcomeExists} {
+	upsert := newWorld(t, "salesforce", "sim-upsert")
+	for w, second := range map[*world]operation.OutcomeWord{
+		keyed: operation.OutcomeSuccess, unique: operation.OutcomeExists, upsert: operation.OutcomeSuccess,
+	} {
 		w.fault(t, simulator.LoseResponse)
 		if o := doOnce(t, w.adapter, w.call); o.Word != operation.OutcomeUncertain {
 			t.Errorf("first: got %s", o.Word)

@@ -60,6 +60,7 @@ func twins() map[string]string {
 		early   = "the provider forgets the key against its word, and has no lookup that would show the object first"
 		late    = "the request lands long after late_apply, when the key is forgotten"
 		loose   = "the provider guards its ids loosely although it declares them strict"
+		gone    = "what a person has deleted looks as if it had never been, and an upsert makes it again"
 	)
 	return map[string]string{
 		"delivered twice/K4": network, "delivered twice/K5": network,
@@ -67,7 +68,8 @@ func twins() map[string]string {
 		"delivered again after the look/K4": network, "delivered again after the look/K5": network,
 		"key forgotten at once/K1 without lookup": early,
 		"applied a day late/K1":                   late, "applied a day late/K1 without lookup": late,
-		"id guarded loosely/K2": loose,
+		"id guarded loosely/K2": loose, "id guarded loosely/K3": loose,
+		"deleted by a person/K3": gone,
 	}
 }
 

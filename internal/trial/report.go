@@ -277,6 +277,8 @@ func presetOf(name string) (string, bool) {
 		return "keyed", true
 	case "sim-unique":
 		return "unique", true
+	case "sim-upsert":
+		return "salesforce", true
 	case "sim-crm":
 		return "crm", true
 	case "sim-nothing":
