@@ -55,6 +55,8 @@ type sample struct {
 	FoundID     string `yaml:"found_id"`
 	Empty       any
 	EmptyStatus int `yaml:"empty_status"`
+	// Page is the parameter of a further page, which is empty.
+	Page string
 }
 
 type answer struct {
@@ -221,6 +223,8 @@ func (s subject) world(t testing.TB, action string, write, look answer) http.Han
 			answer{Status: 200, Body: s.Probe}.handler()(w, r)
 		case r.Method == method && r.URL.EscapedPath() == target && !strings.Contains(string(body), `"query":"query`):
 			write.handler()(w, r)
+		case s.Actions[action].Page != "" && r.URL.Query().Has(s.Actions[action].Page):
+			s.Actions[action].empty().handler()(w, r)
 		default:
 			look.handler()(w, r)
 		}

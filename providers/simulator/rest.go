@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -66,6 +67,9 @@ type restRead struct {
 	in  index
 	// items is where the list is in the answer, or the object of a read by id.
 	items string
+	// before is the parameter with the id that a page of older objects goes on
+	// from; the newest stand first then. Empty means one page with all.
+	before string
 	// beside is what the answer has beside the list.
 	beside map[string]any
 }
@@ -177,6 +181,14 @@ func (k restKind) route(r restRead) route {
 		})
 		if wrong != nil {
 			return *wrong
+		}
+		if r.before != "" {
+			slices.Reverse(found)
+			page, _, ok := pageAfter(found, x.query.Get(r.before), x.settings.PageSize)
+			if !ok {
+				return x.fail(badCursor, "there is no such object in the list")
+			}
+			found = page
 		}
 		return jsonAnswer(http.StatusOK, put(maps.Clone(r.beside), r.items, views(found, k.view)))
 	}}

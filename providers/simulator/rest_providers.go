@@ -380,7 +380,7 @@ func discord() rest {
 		},
 		kinds: []restKind{{
 			create: "POST /api/v10/channels/{channel}/messages", status: 200, idAt: "/id", id: numbered, shown: createdAs("timestamp"),
-			reads: []restRead{{request: "GET /api/v10/channels/{channel}/messages"}},
+			reads: []restRead{{request: "GET /api/v10/channels/{channel}/messages", before: "before"}},
 		}},
 	}
 }
