@@ -18,6 +18,7 @@ import (
 	"github.com/opledger/opledger/internal/trial"
 	"github.com/opledger/opledger/operation"
 	"github.com/opledger/opledger/providers"
+	"github.com/opledger/opledger/providers/catalogue"
 )
 
 func newContract() *cobra.Command {
@@ -46,6 +47,9 @@ func readContract(name string) (*providers.File, error) {
 	short := strings.TrimPrefix(name, builtin)
 	if slices.Contains(providers.Shipped(), short) {
 		return providers.Load(short)
+	}
+	if slices.Contains(catalogue.Names(), short) {
+		return catalogue.Load(short)
 	}
 	if strings.HasPrefix(name, builtin) {
 		return nil, usage("there is no contract %s (opledger contract list)", name)
@@ -128,7 +132,7 @@ func newContractList() *cobra.Command {
 				return err
 			}
 			var all []listed
-			for _, name := range providers.Shipped() {
+			for _, name := range slices.Concat(providers.Shipped(), catalogue.Names()) {
 				f, err := readContract(name)
 				if err != nil {
 					return err

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -107,16 +109,27 @@ func (f *tryFlags) run(cmd *cobra.Command, output, name string) error {
 			result.Lies++
 		}
 	}
-	result.OK = result.Lies == 0
+	result.OK = result.Lies == 0 && succeeded(result.Promises)
 	if output != "table" {
 		err = printJSON(cmd.OutOrStdout(), result, output == "jsonl")
 	} else {
 		err = printTried(cmd.OutOrStdout(), result)
 	}
-	if err == nil && !result.OK {
-		err = &codeError{code: exitError, quiet: true}
+	switch {
+	case err != nil || result.OK:
+		return err
+	case result.Lies == 0:
+		return errors.New("no request succeeded, so that nothing is shown about the contract")
 	}
-	return err
+	return &codeError{code: exitError, quiet: true}
+}
+
+// succeeded reports whether a request succeeded at all; without that nothing was
+// tried.
+func succeeded(all []trial.Promise) bool {
+	return slices.ContainsFunc(all, func(p trial.Promise) bool {
+		return p.Name == trial.PromiseSuccess && p.Verdict == trial.Kept
+	})
 }
 
 // target returns what the contract is tried against, and its name.

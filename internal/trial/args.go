@@ -4,7 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
+	"regexp/syntax"
 	"slices"
+	"strings"
 
 	"github.com/opledger/opledger/providers"
 )
@@ -67,6 +70,11 @@ func example(schema map[string]any, depth int) any {
 		return out
 	}
 	out := map[string]any{}
+	if n, _ := schema["minProperties"].(int); n > 0 {
+		for i := range n {
+			out[fmt.Sprintf("trial%d", i+1)] = "trial"
+		}
+	}
 	properties, _ := schema["properties"].(map[string]any)
 	required, _ := schema["required"].([]any)
 	for _, name := range required {
@@ -91,6 +99,11 @@ func exampleText(schema map[string]any) string {
 		return "2026-03-02T09:00:00Z"
 	case "uuid":
 		return "00000000-0000-4000-8000-000000000001"
+	}
+	if pattern, ok := schema["pattern"].(string); ok {
+		if text, ok := matching(pattern); ok {
+			return text
+		}
 	}
 	text := "trial"
 	if n, ok := schema["minLength"].(int); ok {
@@ -154,4 +167,46 @@ func alter(v any, left *int, text func(string) any, number func(float64) any) (a
 		}
 	}
 	return v, false
+}
+
+// matching makes a short text that a pattern matches.
+func matching(pattern string) (string, bool) {
+	expr, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		return "", false
+	}
+	var b strings.Builder
+	write(&b, expr.Simplify())
+	re, err := regexp.Compile(pattern)
+	return b.String(), err == nil && re.MatchString(b.String())
+}
+
+// write adds the shortest text that an expression matches.
+func write(b *strings.Builder, expr *syntax.Regexp) {
+	switch expr.Op { //nolint:exhaustive // the others match the empty text, or are simplified away
+	case syntax.OpLiteral:
+		b.WriteString(string(expr.Rune))
+	case syntax.OpCharClass:
+		b.WriteRune(oneOf(expr.Rune))
+	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
+		b.WriteByte('a')
+	case syntax.OpPlus, syntax.OpCapture, syntax.OpAlternate:
+		write(b, expr.Sub[0])
+	case syntax.OpConcat:
+		for _, sub := range expr.Sub {
+			write(b, sub)
+		}
+	}
+}
+
+// oneOf returns a plain character of a class, given as pairs of bounds.
+func oneOf(class []rune) rune {
+	for _, plain := range "1aA" {
+		for i := 0; i+1 < len(class); i += 2 {
+			if class[i] <= plain && plain <= class[i+1] {
+				return plain
+			}
+		}
+	}
+	return class[0]
 }

@@ -42,7 +42,8 @@ type Write struct {
 	// Wire is what the network does; After is its time.
 	Wire  Wire
 	After time.Duration
-	// Then happens Later, counted from the moment when the write is sent.
+	// Then happens Later, counted from the moment when the write is sent; zero
+	// means right before it.
 	Then  Then
 	Later time.Duration
 }
@@ -299,7 +300,7 @@ func keyFaults() []Fault {
 		{
 			Name: "credential revoked", About: "401 at the write; the credential works again ten minutes later",
 			Writes: []Write{
-				{Nth: 1, Rule: &simulator.Rule{Do: simulator.StatusOnly, Status: 401}, Then: ThenRevoke},
+				{Nth: 1, Then: ThenRevoke},
 				{Nth: 1, Then: ThenRestore, Later: 10 * time.Minute},
 			},
 		},

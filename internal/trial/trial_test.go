@@ -178,7 +178,7 @@ func TestARunWithoutEndIsAnError(t *testing.T) {
 // for.
 func TestADeadCredentialBlocksAndSendsNothing(t *testing.T) {
 	t.Parallel()
-	f := trial.Fault{Writes: []trial.Write{{Nth: 1, Rule: &simulator.Rule{Do: simulator.StatusOnly, Status: 401}, Then: trial.ThenRevoke}}}
+	f := trial.Fault{Writes: []trial.Write{{Nth: 1, Then: trial.ThenRevoke}}}
 	r := run(t, config(t, "sim-crm", f))
 	if r.Status != operation.StatusPending || r.Blocked != executor.BlockedProbe || r.Next != events.NextAttempt || r.Sent != 1 {
 		t.Errorf("got %s, blocked %q, next %s, %d requests", r.Status, r.Blocked, r.Next, r.Sent)

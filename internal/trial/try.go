@@ -145,6 +145,9 @@ func (t *trier) success(ctx context.Context, b *bench) (Promise, error) {
 	}
 	if o.Word != operation.OutcomeSuccess || o.ExternalID == "" {
 		t.broken = PromiseSuccess
+		if o.Transport.Status >= 300 {
+			return notTried(p, "%s: other arguments, an account that has what they name, or a peer that speaks this action may help", said(o))
+		}
 		return observed(p, false, "%s", said(o))
 	}
 	ids, known, err := b.ids(ctx)
@@ -152,11 +155,11 @@ func (t *trier) success(ctx context.Context, b *bench) (Promise, error) {
 		p, _ = observed(p, true, "success, id %s", o.ExternalID)
 		return p, err
 	}
-	named := slices.Contains(ids, o.ExternalID)
-	if !named {
+	right := len(ids) == 1 && (ids[0] == o.ExternalID || !named(t.target.Settings))
+	if !right {
 		t.broken = PromiseSuccess
 	}
-	return observed(p, named && len(ids) == 1, "success, id %s; its table holds %s", o.ExternalID, list(ids))
+	return observed(p, right, "success, id %s; its table holds %s", o.ExternalID, list(ids))
 }
 
 // resting reports the promise that has to hold before another can be tried.

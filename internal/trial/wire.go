@@ -29,8 +29,9 @@ const maxBody = 4 << 20
 type sending struct {
 	op     string
 	method string
-	// path is empty where it holds something that is not shown.
+	// path and body are empty where they hold something that is not shown.
 	path  string
+	body  string
 	wire  Wire
 	after time.Duration
 	// at is the virtual time of the sending; over says that the wait for the
@@ -173,11 +174,11 @@ func (x *wire) end(ctx context.Context, s *sending) error {
 }
 
 // take returns the write that a request is, or nil for any other request.
-func (x *wire) take(r *http.Request) *sending {
+func (x *wire) take(r *http.Request, body []byte) *sending {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := x.writing
-	if s == nil || r.Method != s.method || (s.path != "" && r.URL.Path != s.path) {
+	if s == nil || r.Method != s.method || (s.path != "" && r.URL.Path != s.path) || (s.body != "" && string(body) != s.body) {
 		return nil
 	}
 	x.writing = nil
@@ -187,16 +188,16 @@ func (x *wire) take(r *http.Request) *sending {
 
 // ServeHTTP carries one request.
 func (x *wire) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s := x.take(r)
-	if s == nil {
-		x.pass(w, r, "")
-		return
-	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		return // it never was whole
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
+	s := x.take(r, body)
+	if s == nil {
+		x.pass(w, r, "")
+		return
+	}
 	switch s.wire {
 	case WireOpen, WireRefused, WireBadTLS:
 		x.pass(w, r, s.op)

@@ -3,6 +3,7 @@ package trial
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -168,7 +169,7 @@ func NewWorld(ctx context.Context, cfg Config) (*World, error) {
 	if err := w.provider(ctx); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
-	if err := w.parts(); err != nil {
+	if err := w.parts(ctx); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
 	return w, nil
@@ -223,10 +224,16 @@ func (w *World) provider(ctx context.Context) error {
 // references finds what a contract asks an account for.
 var references = regexp.MustCompile(`\$\{(secret|account)\.([A-Za-z0-9_]+)\??\}`)
 
+// basic finds a credential that is a whole user and password.
+var basic = regexp.MustCompile(`"Basic \$\{secret\.`)
+
 // accountOf makes an account that has all that a contract uses: one secret for
 // each name, in a file, and a placeholder for each value.
 func accountOf(f *providers.File, dir, url, id, secret, name string) (providers.Account, error) {
 	path := filepath.Join(dir, name)
+	if basic.Match(f.Bytes()) {
+		secret = base64.StdEncoding.EncodeToString([]byte("trial:" + secret))
+	}
 	if err := os.WriteFile(path, []byte(secret), 0o600); err != nil {
 		return providers.Account{}, err
 	}
@@ -249,8 +256,23 @@ func accountOf(f *providers.File, dir, url, id, secret, name string) (providers.
 	return a, nil
 }
 
+// shownAccount asks a healthy provider whose account the credential belongs to:
+// each dialect of the simulator shows it in its own way.
+func shownAccount(ctx context.Context, f *providers.File, action string, args json.RawMessage, account providers.Account) (string, error) {
+	h, err := providers.NewHTTP(providers.HTTPConfig{File: f, Accounts: map[string]providers.Account{accountName: account}})
+	if err != nil {
+		return "", err
+	}
+	defer h.Close()
+	id, err := h.Probe(ctx, providers.Call{Tenant: tenant, Operation: "probe", Fresh: true, Intent: events.IntentRecorded{
+		Provider: f.Provider, Account: events.Account{Name: accountName}, Action: action, Args: args, ContractRef: f.Ref(),
+		IdempotencyKey: ledgerID, // any will do: a probe carries none
+	}})
+	return cmp.Or(id, account.ProviderID), err
+}
+
 // parts puts the ledger together.
-func (w *World) parts() error {
+func (w *World) parts(ctx context.Context) error {
 	var err error
 	if w.dir, err = os.MkdirTemp("", "opledger-trial-"); err != nil {
 		return err
@@ -265,6 +287,10 @@ func (w *World) parts() error {
 			return err
 		}
 	}
+	if w.account.ProviderID, err = shownAccount(ctx, w.cfg.File, w.cfg.Action, w.cfg.Args, account); err != nil {
+		return err
+	}
+	account.ProviderID = w.account.ProviderID
 	w.registry, err = providers.NewRegistry([]providers.Configured{
 		{File: w.cfg.File, Accounts: map[string]providers.Account{accountName: account}},
 	}, nil, providers.RegistryOptions{Now: w.clock.Now})
@@ -444,10 +470,17 @@ func (s sender) Do(ctx context.Context, r *providers.Request) operation.Outcome 
 // write finds out what is to happen to a write and sets it up.
 func (w *World) write(ctx context.Context, op string, r *providers.Request) (*sending, int64, error) {
 	shown := r.Redacted()
-	on := &sending{op: op, method: shown.Method, path: shownPath(shown.URL), at: w.clock.Now(), arrived: make(chan struct{}), answered: make(chan bool, 1)}
+	on := &sending{
+		op: op, method: shown.Method, path: shownPath(shown.URL), at: w.clock.Now(),
+		arrived: make(chan struct{}), answered: make(chan bool, 1),
+	}
+	if !strings.Contains(shown.Body, "***") {
+		on.body = shown.Body
+	}
 	w.mu.Lock()
 	w.nth++
 	var rule *simulator.Rule
+	var before []Then
 	for _, f := range w.cfg.Fault.Writes {
 		if !f.concerns(w.nth) {
 			continue
@@ -458,7 +491,11 @@ func (w *World) write(ctx context.Context, op string, r *providers.Request) (*se
 		if on.wire == WireOpen {
 			on.wire, on.after = f.Wire, f.After
 		}
-		if f.Then != ThenNothing {
+		switch {
+		case f.Then == ThenNothing:
+		case f.Later == 0:
+			before = append(before, f.Then)
+		default:
 			w.at(on.at.Add(f.Later), func(ctx context.Context) { w.then(ctx, f.Then, op) })
 		}
 	}
@@ -469,6 +506,9 @@ func (w *World) write(ctx context.Context, op string, r *providers.Request) (*se
 		w.sending = on
 	}
 	w.mu.Unlock()
+	for _, then := range before {
+		w.then(ctx, then, op)
+	}
 	if rule == nil {
 		return on, 0, nil
 	}
