@@ -39,9 +39,11 @@ type Write struct {
 	Last int
 	// Rule is applied by the provider to this write only.
 	Rule *simulator.Rule
-	// Wire is what the network does; After is its time.
+	// Wire is what the network does; After is its time. Past counts it from the
+	// contract's bound on: the total time for answers, late_apply for writes.
 	Wire  Wire
 	After time.Duration
+	Past  bool
 	// Then happens Later, counted from the moment when the write is sent; zero
 	// means right before it.
 	Then  Then
@@ -116,6 +118,11 @@ func first(r simulator.Rule) []Write { return []Write{{Nth: 1, Rule: new(r)}} }
 // firstWire is a fault of the first write, played by the network.
 func firstWire(w Wire, after time.Duration) []Write { return []Write{{Nth: 1, Wire: w, After: after}} }
 
+// firstPast is the same, beyond the contract's bound.
+func firstPast(w Wire, after time.Duration) []Write {
+	return []Write{{Nth: 1, Wire: w, After: after, Past: true}}
+}
+
 // lost is the most common fault: the write is carried out and its answer lost.
 func lost() *simulator.Rule { return &simulator.Rule{Do: simulator.LoseResponse} }
 
@@ -161,20 +168,20 @@ func wireFaults() []Fault {
 			Writes: firstWire(WireHalfAnswer, 0),
 		},
 		{
-			Name: "slow answer", About: "done at once; the answer comes after the total time and inside the lease",
-			Writes: firstWire(WireSlow, 15*time.Second),
+			Name: "slow answer", About: "done at once; the answer comes 5 s after the total time, inside the lease",
+			Writes: firstPast(WireSlow, 5*time.Second),
 		},
 		{
-			Name: "slow provider", About: "the provider works on it for 35 s, beyond the lease; its key is in flight and nothing shows so long",
-			Settings: hidden(35 * time.Second), Writes: firstWire(WireHeld, 35*time.Second),
+			Name: "slow provider", About: "the provider works on it until 25 s after the total time, beyond the lease; its key is in flight, nothing shows for 35 s",
+			Settings: hidden(35 * time.Second), Writes: firstPast(WireHeld, 25*time.Second),
 		},
 		{
 			Name: "applied late, inside late_apply", About: "the connection breaks, the request is carried out 25 s later",
 			Writes: firstWire(WireLate, 25*time.Second),
 		},
 		{
-			Name: "applied late, beyond late_apply", About: "the connection breaks, the request is carried out 10 min later",
-			Writes: firstWire(WireLate, 10*time.Minute),
+			Name: "applied late, beyond late_apply", About: "the connection breaks, the request is carried out 10 min after late_apply",
+			Writes: firstPast(WireLate, 10*time.Minute),
 		},
 		{
 			Name: "applied a day late", About: "the connection breaks, the request is carried out 26 h later",

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
+	"github.com/opledger/opledger/operation"
 	"github.com/opledger/opledger/providers"
 	"github.com/opledger/opledger/providers/simulator"
 )
@@ -48,21 +48,18 @@ func count(n int, what string) string {
 func Columns() ([]Column, error) {
 	var out []Column
 	for _, name := range []string{"sim-keyed", "sim-keyed-nolookup", "sim-unique", "sim-upsert", "sim-crm", "sim-nothing"} {
-		if !slices.Contains(providers.Shipped(), name) {
-			continue
-		}
 		f, settings, err := Shipped(name)
 		if err != nil {
 			return nil, err
 		}
 		action := f.Actions()[0]
-		c, _ := f.Contract(action)
 		args, err := Args(f, action)
 		if err != nil {
 			return nil, err
 		}
+		c, _ := f.Contract(action)
 		title := string(c.Class)
-		if !c.Lookup.Available && c.KeySupported {
+		if !c.Lookup.Available && c.Class == operation.ClassKey {
 			title += " without lookup"
 		}
 		out = append(out, Column{Title: title, File: f, Action: action, Args: args, Settings: settings})

@@ -187,7 +187,7 @@ func TestJudgeFindsWhatIsNotTrue(t *testing.T) {
 	label := operation.Contract{Class: operation.ClassLabel}
 	for name, r := range map[string]trial.Report{
 		"confirmed without the object": {Status: operation.StatusConfirmed, ExternalID: "1"},
-		"confirmed as another object":  {Status: operation.StatusConfirmed, ExternalID: "1", Objects: 1, ObjectIDs: []string{"2"}, Named: true},
+		"confirmed as another object":  {Status: operation.StatusConfirmed, ExternalID: "1", Objects: 1, ObjectIDs: []string{"2"}},
 		"rejected with an object":      {Status: operation.StatusRejected, Objects: 1, ObjectIDs: []string{"1"}},
 		"unknown and nothing next":     {Status: operation.StatusUnknown, Next: "none"},
 		"unknown and nobody asked":     {Status: operation.StatusUnknown, Next: "reconcile"},

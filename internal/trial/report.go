@@ -31,8 +31,6 @@ type Report struct {
 	// a person deleted them since or not; ObjectIDs are their ids.
 	Objects   int      `json:"objects"`
 	ObjectIDs []string `json:"object_ids,omitempty"`
-	// Named: the answers of the provider name objects as its table does.
-	Named bool `json:"-"`
 	// Looks counts the lookups, Permits the permits in their order.
 	Looks   int            `json:"looks"`
 	Permits []events.Basis `json:"permits,omitempty"`
@@ -106,7 +104,6 @@ func (w *World) Reports(ctx context.Context) ([]Report, error) {
 		}
 		r.ObjectIDs = byOwner[op]
 		r.Objects = len(r.ObjectIDs)
-		r.Named = named(w.cfg.Settings)
 		out = append(out, r)
 	}
 	return out, nil
@@ -213,10 +210,6 @@ func (r Report) Ending() string {
 	return strings.Join(words, ", ")
 }
 
-// named reports whether the answers of a dialect name objects as the table does.
-// Kubernetes has names in its table and answers with uids.
-func named(s simulator.Settings) bool { return s.Dialect != "kubernetes" }
-
 // Judge holds a report against what must be true of every run, whatever went
 // wrong. It returns what is not.
 func (r Report) Judge(c operation.Contract) []string {
@@ -225,7 +218,7 @@ func (r Report) Judge(c operation.Contract) []string {
 	told := r.Duplicate || r.Review != ""
 	switch r.Status {
 	case operation.StatusConfirmed:
-		if (r.Objects == 0 || (r.Named && !slices.Contains(r.ObjectIDs, r.ExternalID))) && !told {
+		if !slices.Contains(r.ObjectIDs, r.ExternalID) && !told {
 			say("I19: confirmed as %s, and the provider's table holds %v", r.ExternalID, r.ObjectIDs)
 		}
 	case operation.StatusRejected:

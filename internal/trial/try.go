@@ -155,7 +155,7 @@ func (t *trier) success(ctx context.Context, b *bench) (Promise, error) {
 		p, _ = observed(p, true, "success, id %s", o.ExternalID)
 		return p, err
 	}
-	right := len(ids) == 1 && (ids[0] == o.ExternalID || !named(t.target.Settings))
+	right := len(ids) == 1 && ids[0] == o.ExternalID
 	if !right {
 		t.broken = PromiseSuccess
 	}
@@ -223,10 +223,7 @@ func (t *trier) sameKey(ctx context.Context, b *bench) (Promise, error) {
 // repeatSays reports whether the answer to a repeat is one that the class allows.
 func (t *trier) repeatSays(first, second operation.Outcome) bool {
 	again := second.Word == operation.OutcomeSuccess && second.ExternalID == first.ExternalID
-	if t.contract.Class == operation.ClassKey {
-		return again
-	}
-	return again || second.Word == operation.OutcomeExists
+	return again || (second.Word == operation.OutcomeExists && t.outline.declares(t.action, operation.OutcomeExists))
 }
 
 func (t *trier) mismatch(ctx context.Context, b *bench) (Promise, error) {
@@ -248,7 +245,7 @@ func (t *trier) mismatch(ctx context.Context, b *bench) (Promise, error) {
 	if p, rests := t.resting(p); rests {
 		return p, nil
 	}
-	changed, ok := t.otherArgs()
+	changed, ok := t.otherArgs(b)
 	if !ok {
 		return notTried(p, "no other arguments that fit could be made up: give some with a text in them")
 	}
@@ -282,11 +279,27 @@ func (t *trier) mismatch(ctx context.Context, b *bench) (Promise, error) {
 	return observed(p, kept, "%s, then %s; %s", said(first), said(second), what)
 }
 
-// otherArgs returns arguments that fit and differ.
-func (t *trier) otherArgs() (json.RawMessage, bool) {
-	for _, v := range variants(t.args, func(s string) any { return s + " 2" }, func(n float64) any { return n + 1 }) {
-		if bound, err := t.file.Bind(t.action, v); err == nil {
-			return bound, true
+// otherArgs returns arguments that fit and give another request to the same
+// address.
+func (t *trier) otherArgs(b *bench) (json.RawMessage, bool) {
+	first, err := b.adapter.Prepare(b.call("op-1", b.args))
+	if err != nil {
+		return nil, false
+	}
+	for _, text := range []func(string) any{
+		func(s string) any { return s + " 2" },
+		func(s string) any { return s + "1" },
+		func(s string) any { return strings.ReplaceAll(s, "1", "2") },
+	} {
+		for _, v := range variants(t.args, text, func(n float64) any { return n + 1 }) {
+			bound, err := t.file.Bind(t.action, v)
+			if err != nil {
+				continue
+			}
+			r, err := b.adapter.Prepare(b.call("op-1", bound))
+			if err == nil && r.Redacted().URL == first.Redacted().URL && r.Digest != first.Digest {
+				return bound, true
+			}
 		}
 	}
 	return nil, false
@@ -429,7 +442,7 @@ func (t *trier) retention(ctx context.Context, b *bench) (Promise, error) {
 // remembered returns the longest of a few times after which the key is still
 // known.
 func (t *trier) remembered(ctx context.Context, b *bench, limit time.Duration) (time.Duration, error) {
-	for n, part := range []float64{0.95, 0.9, 0.75, 0.5, 0.25, 0.1, 0.01} {
+	for n, part := range []float64{0.95, 0.9, 0.75, 0.5, 0.25, 0.1, 0.05, 0.01, 0.001} {
 		after := time.Duration(float64(limit) * part).Round(time.Second)
 		c := b.call(fmt.Sprintf("op-%d", n+2), b.args)
 		first, err := b.send(ctx, c)

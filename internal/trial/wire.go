@@ -29,7 +29,8 @@ const maxBody = 4 << 20
 type sending struct {
 	op     string
 	method string
-	// path and body are empty where they hold something that is not shown.
+	// path and body are empty where they hold something that is not shown as it
+	// is sent.
 	path  string
 	body  string
 	wire  Wire

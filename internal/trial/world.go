@@ -287,7 +287,9 @@ func (w *World) parts(ctx context.Context) error {
 			return err
 		}
 	}
-	if w.account.ProviderID, err = shownAccount(ctx, w.cfg.File, w.cfg.Action, w.cfg.Args, account); err != nil {
+	if w.cfg.ProviderID != "" {
+		// It is known already.
+	} else if w.account.ProviderID, err = shownAccount(ctx, w.cfg.File, w.cfg.Action, w.cfg.Args, account); err != nil {
 		return err
 	}
 	account.ProviderID = w.account.ProviderID
@@ -474,7 +476,7 @@ func (w *World) write(ctx context.Context, op string, r *providers.Request) (*se
 		op: op, method: shown.Method, path: shownPath(shown.URL), at: w.clock.Now(),
 		arrived: make(chan struct{}), answered: make(chan bool, 1),
 	}
-	if !strings.Contains(shown.Body, "***") {
+	if strings.HasPrefix(shown.Body, "{") && !strings.Contains(shown.Body, "***") {
 		on.body = shown.Body
 	}
 	w.mu.Lock()
@@ -489,7 +491,7 @@ func (w *World) write(ctx context.Context, op string, r *providers.Request) (*se
 			rule = new(*f.Rule)
 		}
 		if on.wire == WireOpen {
-			on.wire, on.after = f.Wire, f.After
+			on.wire, on.after = f.Wire, w.after(f)
 		}
 		switch {
 		case f.Then == ThenNothing:
@@ -515,6 +517,17 @@ func (w *World) write(ctx context.Context, op string, r *providers.Request) (*se
 	rule.Method, rule.PathPrefix, rule.Times = on.method, on.path, 1
 	added, err := w.sim.AddRule(context.WithoutCancel(ctx), *rule)
 	return on, added.ID, err
+}
+
+// after is the time of what the network does, counted from the sending.
+func (w *World) after(f Write) time.Duration {
+	switch {
+	case !f.Past:
+		return f.After
+	case keeps(f.Wire):
+		return f.After + w.contract.Total
+	}
+	return f.After + w.contract.LateApply
 }
 
 // shownPath is the path of a shown URL, or "" if it hides something.
