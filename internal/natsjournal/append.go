@@ -92,7 +92,12 @@ func (a *appending) run(ctx context.Context) (events.Record, error) {
 	}
 	pause, behind := firstPause, 0
 	for doubtful := false; ; doubtful = true {
-		ack := a.j.publish(ctx, a.msg)
+		var ack pubAck
+		if doubtful {
+			ack = a.j.publish(ctx, a.msg) // alone
+		} else {
+			ack = a.j.commit.publish(ctx, a.msg)
+		}
 		a.last = ack.err
 		if ack.plain(a.j.names.Events, a.expected) {
 			return events.Record{Seq: ack.Seq}, nil

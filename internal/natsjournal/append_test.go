@@ -113,6 +113,7 @@ func TestLostAckOfOwnEventIsSuccessEvenWhenOthersFollowed(t *testing.T) {
 		if calls == 2 {
 			other := *j
 			other.tr = connection{j.nc}
+			other.commit = newCommitter(&other, true)
 			next, after := after("op", load(t, &other, "op"))
 			if _, err := other.Append(t.Context(), next, after); err != nil {
 				t.Errorf("append on top: %v", err)

@@ -168,6 +168,23 @@ func (f *faulty) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) 
 	return got, nil
 }
 
+// publish breaks what gets no answer of its own: it is lost where the fault of a
+// publish is that it never arrives.
+func (f *faulty) publish(msg *nats.Msg) error {
+	f.mu.Lock()
+	what := f.next()
+	f.mu.Unlock()
+	switch what { //nolint:exhaustive // the others concern the answer
+	case losePublish, unavailable, inFlight, inProcess:
+		return nil
+	case nobody:
+		return nats.ErrNoResponders
+	case disconnect:
+		return nats.ErrDisconnected
+	}
+	return f.inner.publish(msg)
+}
+
 func answer(body string) *nats.Msg { return &nats.Msg{Data: []byte(body)} }
 
 // script breaks the first publishes as listed and none after them.

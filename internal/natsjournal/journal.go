@@ -59,15 +59,21 @@ type Config struct {
 	// InboxParallel is how many intents of one tenant are handled at the same
 	// time. Zero means DefaultInboxParallel.
 	InboxParallel int
+	// Apart publishes every append alone. By default those that wait at the same
+	// moment go together where that is quicker: on one node; replicated streams
+	// group by themselves.
+	Apart bool
 	// Logger may be nil.
 	Logger *slog.Logger
 
 	transport transport
 }
 
-// transport is the seam for fault injection: one request, one answer.
+// transport is the seam for fault injection: one request, one answer, and what
+// gets no answer of its own.
 type transport interface {
 	request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error)
+	publish(msg *nats.Msg) error
 }
 
 type connection struct{ nc *nats.Conn }
@@ -75,6 +81,8 @@ type connection struct{ nc *nats.Conn }
 func (c connection) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
 	return c.nc.RequestMsgWithContext(ctx, msg)
 }
+
+func (c connection) publish(msg *nats.Msg) error { return c.nc.PublishMsg(msg) }
 
 // Journal is the log of one ledger. Its methods may be called at the same time.
 type Journal struct {
@@ -89,6 +97,7 @@ type Journal struct {
 	parallel int
 	log      *slog.Logger
 	tr       transport
+	commit   *committer
 }
 
 // Open opens the journal that Setup created. It changes nothing. The
@@ -118,6 +127,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Journal, error) {
 	if j.tr == nil {
 		j.tr = connection{nc}
 	}
+	j.commit = newCommitter(j, cfg.Apart || cfg.Topology.replicas() > 1)
 	var err error
 	if cfg.Domain != "" {
 		j.api = "$JS." + cfg.Domain + ".API."
