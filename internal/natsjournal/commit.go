@@ -78,7 +78,7 @@ func (c *committer) publish(ctx context.Context, msg *nats.Msg) pubAck {
 	c.queue = append(c.queue, w)
 	if !c.draining {
 		c.draining = true
-		go c.drain()
+		go c.drain() //nolint:contextcheck // it serves all that wait, not this one
 	}
 	c.mu.Unlock()
 	select {

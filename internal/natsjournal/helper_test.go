@@ -174,7 +174,7 @@ func (f *faulty) publish(msg *nats.Msg) error {
 	f.mu.Lock()
 	what := f.next()
 	f.mu.Unlock()
-	switch what { //nolint:exhaustive // the others concern the answer
+	switch what {
 	case losePublish, unavailable, inFlight, inProcess:
 		return nil
 	case nobody:
