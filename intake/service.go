@@ -24,6 +24,10 @@ type Recorder interface {
 type States interface {
 	State(ctx context.Context, tenant, operation string, min uint64) (operation.State, error)
 	Truth(ctx context.Context, tenant, operation string) (operation.State, error)
+	// Glance is State, but may be behind: an absent operation may be in the log.
+	Glance(ctx context.Context, tenant, operation string) (operation.State, error)
+	// Latest is at least as new as all that subscriptions were told before.
+	Latest(ctx context.Context, tenant, operation string) (operation.State, error)
 	// Scan passes every operation of a tenant, in no particular order.
 	Scan(ctx context.Context, tenant string, fn func(operation.State) error) error
 	// Subscribe tells of later states of one operation.
@@ -194,8 +198,11 @@ func (s *Service) submit(ctx context.Context, tenant string, raw []byte) (api.An
 	if req.Approval != nil && !t.ApprovalInSubmit {
 		return fail(api.NewProblem(api.ProblemNotAllowed, "tenant %s may not hand in approvals with an intent; use approve", tenant))
 	}
+	// Most ids are new: the compare-and-swap of the first event finds out those
+	// that are not, and then the log is read.
+	read := s.cfg.States.Glance
 	for range maxTries {
-		state, err := s.cfg.States.State(ctx, tenant, id, 0)
+		state, err := read(ctx, tenant, id)
 		if err != nil {
 			return fail(s.unavailable(ctx, "read the operation", err))
 		}
@@ -213,6 +220,7 @@ func (s *Service) submit(ctx context.Context, tenant string, raw []byte) (api.An
 			state.Tenant, state.OperationID, state.Traceparent = tenant, id, req.Traceparent
 			state, err = s.cfg.Recorder.Append(ctx, state, s.cfg.Actor, intent)
 			if errors.Is(err, events.ErrConflict) {
+				read = s.cfg.States.Truth
 				continue // somebody recorded it first: compare with that
 			}
 			if err != nil {
@@ -555,21 +563,24 @@ func (s *Service) Wait(ctx context.Context, tenant string, raw []byte) (api.Answ
 	if p != nil {
 		return api.Answer{}, p
 	}
+	id, p := s.operationID(tenant, req.OperationID, req.Source, req.SourceEventID, req.Slot)
+	if p != nil {
+		return api.Answer{}, p
+	}
+	news, cancel := s.cfg.States.Subscribe(tenant, id)
+	defer cancel()
 	state, p := s.find(ctx, tenant, req.GetRequest)
 	if p != nil {
 		return api.Answer{}, p
 	}
-	news, cancel := s.cfg.States.Subscribe(tenant, state.OperationID)
-	defer cancel()
 	timeout := time.Duration(req.TimeoutMS) * time.Millisecond
 	if timeout <= 0 || timeout > MaxWait {
 		timeout = MaxWait
 	}
 	ctx, stop := context.WithTimeout(ctx, timeout)
 	defer stop()
-	// Between the first read and the subscription there may have been news.
-	if again, err := s.cfg.States.Truth(ctx, tenant, state.OperationID); err == nil && again.Version > state.Version {
-		state = again
+	if again, err := s.cfg.States.Latest(ctx, tenant, id); err == nil && again.Version > state.Version {
+		state = again // what was told before the subscription
 	}
 	for !state.Status.Final() && state.Review == nil {
 		select {

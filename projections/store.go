@@ -47,6 +47,24 @@ func (s *Store) State(ctx context.Context, tenant, operationID string, min uint6
 	return s.Truth(ctx, tenant, operationID)
 }
 
+// Glance returns an operation as the projection has it, which may be behind: the
+// zero state does not mean that the log has nothing.
+func (s *Store) Glance(ctx context.Context, tenant, operationID string) (operation.State, error) {
+	if err := checkIDs(tenant, operationID); err != nil {
+		return operation.State{}, err
+	}
+	v, err := s.b.peek(ctx, entryKey(tenant, operationID))
+	if err == nil && (v.rev == 0 || v.deleted) {
+		return operation.State{}, nil
+	}
+	if err == nil {
+		if state, err := decodeState(v.data); err == nil {
+			return state, nil
+		}
+	}
+	return s.Truth(ctx, tenant, operationID)
+}
+
 // Truth folds an operation from the log, as the log's leader has it.
 func (s *Store) Truth(ctx context.Context, tenant, operationID string) (operation.State, error) {
 	if err := checkIDs(tenant, operationID); err != nil {

@@ -177,6 +177,16 @@ func (l *Ledger) State(ctx context.Context, tenant, op string, min uint64) (oper
 	return operation.Fold(recs), err
 }
 
+// Glance implements intake.States.
+func (l *Ledger) Glance(ctx context.Context, tenant, op string) (operation.State, error) {
+	return l.State(ctx, tenant, op, 0)
+}
+
+// Latest implements intake.States.
+func (l *Ledger) Latest(ctx context.Context, tenant, op string) (operation.State, error) {
+	return l.Truth(ctx, tenant, op)
+}
+
 // Scan passes every operation of a tenant.
 func (l *Ledger) Scan(_ context.Context, tenant string, fn func(operation.State) error) error {
 	l.mu.Lock()

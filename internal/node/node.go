@@ -71,7 +71,7 @@ type Node struct {
 	catalogue *catalogue
 	clock     *clock
 	guard     *guard
-	recent    *recent
+	memory    *memory
 	metrics   *metrics.Metrics
 	writer    *writer.Writer
 	api       *natsapi.Server
@@ -117,7 +117,7 @@ func Start(ctx context.Context, opts Options) (*Node, error) {
 	}
 	n := &Node{
 		opts: opts, cfg: opts.Config, log: opts.Logger, failed: make(chan error, 1),
-		stopping: make(chan struct{}), recent: newRecent(),
+		stopping: make(chan struct{}), memory: newMemory(),
 		metrics: metrics.New(opts.Version),
 	}
 	n.first, n.work, n.last = newStage(ctx), newStage(ctx), newStage(ctx)
@@ -223,7 +223,7 @@ func (n *Node) parts(ctx context.Context) error {
 	if n.index, err = projections.NewIndex(pc); err != nil {
 		return err
 	}
-	if n.projector, err = projections.NewProjector(pc, n.index.Apply); err != nil {
+	if n.projector, err = projections.NewProjector(pc, n.applied); err != nil {
 		return err
 	}
 	if n.contracts, err = projections.NewContracts(pc); err != nil {
@@ -262,11 +262,21 @@ func (n *Node) parts(ctx context.Context) error {
 	n.writer, err = writer.New(writer.Config{
 		Journal: journal{n.journal}, Ledger: n.journal.Ledger(), Now: n.clock.Now,
 		Observe: func(before, after operation.State, e events.Event) {
-			n.recent.wrote(after)
+			n.memory.wrote(after)
 			n.metrics.Appended(before, after, e)
 		},
 	})
 	return err
+}
+
+// applied is told of every state that the projection holds now.
+func (n *Node) applied(s operation.State) {
+	n.memory.applied(s) // before the waiters are told: they read it
+	n.index.Apply(s)
+}
+
+func (n *Node) states() states {
+	return states{n.store, n.index, n.memory, n.plays(RoleProjector)}
 }
 
 // warnSecrets says at the start which accounts can't be used here, instead of
@@ -309,7 +319,7 @@ func (n *Node) startExecutor() error {
 		return err
 	}
 	x, err := executor.New(executor.Config{
-		Recorder: n.writer, States: n.store, Stamps: n.journal, Scopes: journal{n.journal}, Adapters: n.registry,
+		Recorder: n.writer, States: n.states(), Stamps: n.journal, Scopes: journal{n.journal}, Adapters: n.registry,
 		Claims: claims{c, n.clock.Now, n.cfg.Executor.ClockError}, Worker: n.worker, LeaseGrace: n.cfg.Executor.LeaseGrace, ClockError: n.cfg.Executor.ClockError,
 		Width: n.cfg.Executor.Width, Now: n.clock.Now, Random: mathrand.Float64, Logger: n.log,
 		Observe: executor.Observer{
@@ -347,7 +357,7 @@ func (n *Node) startReconciler() error {
 		predecessors = n.server.identity
 	}
 	r, err := reconciler.New(reconciler.Config{
-		Recorder: n.writer, States: n.store, Adapters: n.registry, Worker: n.worker, Predecessors: predecessors,
+		Recorder: n.writer, States: n.states(), Adapters: n.registry, Worker: n.worker, Predecessors: predecessors,
 		LeaseGrace: n.cfg.Executor.LeaseGrace, ClockError: n.cfg.Executor.ClockError,
 		Now: n.clock.Now, Random: mathrand.Float64, Logger: n.log,
 		Observe: reconciler.Observer{Looked: n.metrics.Looked, Lagged: n.metrics.Lagged, Decided: n.metrics.Decided},
@@ -469,7 +479,7 @@ func (n *Node) startAPI(ctx context.Context) error {
 		tenants = append(tenants, intake.Tenant{ID: t.ID, ApprovalInSubmit: t.ApprovalInSubmit, HoldRepeats: t.PossibleRepeats == config.HoldRepeats})
 	}
 	svc, err := intake.New(intake.Config{
-		Recorder: n.writer, States: states{n.store, n.index, n.recent}, Catalogue: n.catalogue, Ledger: n.journal.Ledger(),
+		Recorder: n.writer, States: n.states(), Catalogue: n.catalogue, Ledger: n.journal.Ledger(),
 		Tenants: tenants, Earlier: n.index.Earlier, Scopes: journal{n.journal}, Actor: n.worker, Now: n.clock.Now, Random: mathrand.Float64, Observe: n.metrics.Intent, Logger: n.log,
 	})
 	if err != nil {

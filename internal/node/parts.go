@@ -62,67 +62,114 @@ func (c claims) Take(ctx context.Context, want executor.Claim) (uint64, time.Tim
 	return revision, time.Time{}, err
 }
 
-// states reads the projection, never older than what this process wrote itself,
-// and waits for news from the index.
+// states reads what is known of operations: what this process has seen itself,
+// else the projection, else the log. It waits for news from the index.
 type states struct {
 	*projections.Store
 	index  *projections.Index
-	recent *recent
+	memory *memory
+	// follows: this process applies the log to the projection, so its memory is
+	// never older than the bucket.
+	follows bool
 }
 
-// State implements intake.States.
+// State implements executor.States, reconciler.States and intake.States: never
+// older than what this process wrote itself.
 func (s states) State(ctx context.Context, tenant, op string, min uint64) (operation.State, error) {
-	return s.Store.State(ctx, tenant, op, max(min, s.recent.version(tenant, op)))
+	k, known := s.memory.get(tenant, op)
+	if known && s.follows && k.exact() && k.state.Version >= min {
+		return k.state, nil
+	}
+	return s.Store.State(ctx, tenant, op, max(min, k.state.Version))
 }
 
-// maxRecent is how many operations a process remembers having written last.
-const maxRecent = 4096
+// Glance implements intake.States.
+func (s states) Glance(ctx context.Context, tenant, op string) (operation.State, error) {
+	if k, known := s.memory.get(tenant, op); known {
+		return s.State(ctx, tenant, op, k.state.Version)
+	}
+	return s.Store.Glance(ctx, tenant, op)
+}
 
-// recent remembers the versions that this process wrote last, so that whoever
-// asks after a write does not get the answer from before it.
-type recent struct {
+// Latest implements intake.States.
+func (s states) Latest(ctx context.Context, tenant, op string) (operation.State, error) {
+	if s.follows {
+		return s.State(ctx, tenant, op, 0)
+	}
+	return s.Truth(ctx, tenant, op)
+}
+
+// maxMemory is how many operations a process remembers having seen last.
+const maxMemory = 4096
+
+// memory holds the newest state that this process wrote or applied of the
+// operations that it has written last, so that whoever asks after a write does
+// not get the answer from before it, and mostly needs no read.
+type memory struct {
 	mu      sync.Mutex
 	entries map[[2]string]*list.Element
-	order   *list.List // of *written, the longest untouched first
+	order   *list.List // of *known, the longest untouched first
 }
 
-type written struct {
-	key     [2]string
-	version uint64
+type known struct {
+	key   [2]string
+	state operation.State
+	// stamped: the state was folded from the log, with the log's time stamps.
+	// What was just written carries this process's clock in their place.
+	stamped bool
 }
 
-func newRecent() *recent {
-	return &recent{entries: make(map[[2]string]*list.Element), order: list.New()}
+// exact reports whether decisions may rest on the state: its time stamps are the
+// log's, or there are none that a decision depends on.
+func (k known) exact() bool { return k.stamped || k.state.Started == 0 || k.state.Status.Final() }
+
+func newMemory() *memory {
+	return &memory{entries: make(map[[2]string]*list.Element), order: list.New()}
 }
 
-func (r *recent) wrote(s operation.State) {
+// wrote takes in a state that this process has just written.
+func (m *memory) wrote(s operation.State) {
 	k := [2]string{s.Tenant, s.OperationID}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	e, known := r.entries[k]
-	if !known {
-		e = r.order.PushBack(&written{key: k})
-		r.entries[k] = e
-		if r.order.Len() > maxRecent {
-			oldest, _ := r.order.Remove(r.order.Front()).(*written)
-			delete(r.entries, oldest.key)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e, have := m.entries[k]
+	if !have {
+		e = m.order.PushBack(&known{key: k})
+		m.entries[k] = e
+		if m.order.Len() > maxMemory {
+			oldest, _ := m.order.Remove(m.order.Front()).(*known)
+			delete(m.entries, oldest.key)
 		}
 	}
-	r.order.MoveToBack(e)
-	if w, ok := e.Value.(*written); ok {
-		w.version = max(w.version, s.Version)
+	m.order.MoveToBack(e)
+	if w, ok := e.Value.(*known); ok && s.LastSeq > w.state.LastSeq {
+		w.state, w.stamped = s, false
 	}
 }
 
-func (r *recent) version(tenant, op string) uint64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if e, known := r.entries[[2]string{tenant, op}]; known {
-		if w, ok := e.Value.(*written); ok {
-			return w.version
+// applied takes in a state that was folded from the log, of an operation that is
+// remembered.
+func (m *memory) applied(s operation.State) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e, have := m.entries[[2]string{s.Tenant, s.OperationID}]
+	if !have {
+		return
+	}
+	if w, ok := e.Value.(*known); ok && s.LastSeq >= w.state.LastSeq {
+		w.state, w.stamped = s, true
+	}
+}
+
+func (m *memory) get(tenant, op string) (known, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e, have := m.entries[[2]string{tenant, op}]; have {
+		if w, ok := e.Value.(*known); ok {
+			return *w, true
 		}
 	}
-	return 0
+	return known{}, false
 }
 
 // Subscribe implements intake.States.

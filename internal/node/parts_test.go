@@ -68,20 +68,55 @@ type writerFunc func(p []byte) (int, error)
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // What was written a moment ago is remembered, however long it was known before.
-func TestRecentForgetsTheLongestUntouched(t *testing.T) {
-	r := newRecent()
-	wrote := func(op string, version uint64) {
-		r.wrote(operation.State{Tenant: "acme", OperationID: op, Version: version})
+func TestMemoryForgetsTheLongestUntouched(t *testing.T) {
+	m := newMemory()
+	wrote := func(op string, seq uint64) {
+		m.wrote(operation.State{Tenant: "acme", OperationID: op, Version: seq, LastSeq: seq})
+	}
+	version := func(op string) uint64 {
+		k, _ := m.get("acme", op)
+		return k.state.Version
 	}
 	wrote("a", 1)
-	for i := range maxRecent - 1 {
+	for i := range maxMemory - 1 {
 		wrote(fmt.Sprint(i), 1)
 	}
 	wrote("a", 2)
 	wrote("z", 1)
-	if r.version("acme", "a") != 2 || r.version("acme", "z") != 1 || r.version("acme", "0") != 0 {
-		t.Errorf("got a %d, z %d, 0 %d; want 2, 1 and 0 forgotten",
-			r.version("acme", "a"), r.version("acme", "z"), r.version("acme", "0"))
+	if version("a") != 2 || version("z") != 1 || version("0") != 0 {
+		t.Errorf("got a %d, z %d, 0 %d; want 2, 1 and 0 forgotten", version("a"), version("z"), version("0"))
+	}
+}
+
+// I5: a decision that depends on time stamps rests on the log's, not on the clock
+// of the process that has just written; and what is applied late takes nothing
+// newer away.
+func TestMemoryIsExactOnlyWithTheLogsTimeStamps(t *testing.T) {
+	m := newMemory()
+	s := operation.State{Tenant: "acme", OperationID: "op-1", Version: 1, LastSeq: 10, Status: operation.StatusPending}
+	exact := func() bool { k, _ := m.get("acme", "op-1"); return k.exact() }
+	m.wrote(s)
+	if !exact() {
+		t.Error("before the first attempt there is no time stamp that matters")
+	}
+	s.Version, s.LastSeq, s.Started, s.Status = 2, 12, 1, operation.StatusInFlight
+	m.wrote(s)
+	if exact() {
+		t.Error("an attempt that was just written has this process's time stamps")
+	}
+	old := s
+	old.Version, old.LastSeq = 1, 10
+	m.applied(old)
+	if k, _ := m.get("acme", "op-1"); k.state.Version != 2 || exact() {
+		t.Errorf("an older state took the place of version 2: %d", k.state.Version)
+	}
+	m.applied(s)
+	if !exact() {
+		t.Error("folded from the log it is exact")
+	}
+	m.applied(operation.State{Tenant: "acme", OperationID: "other", LastSeq: 1})
+	if _, known := m.get("acme", "other"); known {
+		t.Error("what this process never wrote needs no room")
 	}
 }
 
