@@ -20,6 +20,8 @@ const (
 	// HeaderKind carries the kind beside the body, for consumers that filter
 	// without decoding.
 	HeaderKind = "Opledger-Kind"
+	// HeaderVersion carries the version of the operation, for the same.
+	HeaderVersion = "Opledger-Version"
 )
 
 // MaxEventSize is the largest body of an event, in bytes. The default payload

@@ -367,10 +367,10 @@ func (x *Executor) attempt(ctx context.Context, f flight) (time.Time, error) {
 	if err != nil || f.attempt == "" {
 		return again, err
 	}
-	defer x.release(ctx, f)
 	f.began, f.beganWall = x.cfg.Clock.Monotonic(), x.cfg.Clock.Wall()
 	started, err := x.start(ctx, f)
 	if errors.Is(err, events.ErrConflict) {
+		x.release(ctx, f)
 		return time.Time{}, err
 	}
 	if err != nil {
@@ -502,6 +502,8 @@ func (x *Executor) record(ctx context.Context, f flight, o operation.Outcome) op
 	}
 }
 
+// release gives a claim back whose attempt is not in the log. That of an attempt
+// that is settled holds nobody up and ends with its lease by itself.
 func (x *Executor) release(ctx context.Context, f flight) {
 	late, stop := x.cfg.Clock.Outlive(ctx, x.cfg.LastWords)
 	defer stop()

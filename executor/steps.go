@@ -148,15 +148,19 @@ func (x *Executor) start(ctx context.Context, f flight) (flight, error) {
 // are judged by the log's clock, the lease by how long this process has spent on
 // it (I5, I7).
 func (x *Executor) tooLate(ctx context.Context, f flight, spent time.Duration) string {
-	rec, err := x.cfg.Stamps.Read(ctx, f.s.LastSeq)
-	if err != nil {
-		return "the log's time stamp could not be read"
+	approved := f.s.Intent.Approval != nil && f.s.Intent.Approval.Required
+	if approved || !f.step.ValidUntil.IsZero() {
+		rec, err := x.cfg.Stamps.Read(ctx, f.s.LastSeq)
+		switch {
+		case err != nil:
+			return "the log's time stamp could not be read"
+		case !operation.KeyWindow(f.step.ValidUntil, rec.Stamp, x.lease(f.c)):
+			return "the permit's window closed while the attempt was being recorded"
+		case !operation.ApprovedAt(f.s, rec.Stamp):
+			return "the approval ran out while the attempt was being recorded"
+		}
 	}
 	switch {
-	case !operation.KeyWindow(f.step.ValidUntil, rec.Stamp, x.lease(f.c)):
-		return "the permit's window closed while the attempt was being recorded"
-	case !operation.ApprovedAt(f.s, rec.Stamp):
-		return "the approval ran out while the attempt was being recorded"
 	case ctx.Err() != nil:
 		return "the worker is stopping"
 	case x.lease(f.c)-spent < f.c.Total:

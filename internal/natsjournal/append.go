@@ -63,7 +63,9 @@ func (j *Journal) Append(ctx context.Context, e events.Event, expected uint64) (
 		return events.Record{}, fmt.Errorf("natsjournal: append to %s: %w: %d bytes, at most %d",
 			subject, ErrTooLarge, len(body), limit)
 	}
-	r, err := j.appending(subject, e.ID, string(e.Data.Kind()), body, expected).run(ctx)
+	a := j.appending(subject, e.ID, string(e.Data.Kind()), body, expected)
+	a.msg.Header.Set(events.HeaderVersion, strconv.FormatUint(e.Version, 10))
+	r, err := a.run(ctx)
 	if err != nil {
 		return events.Record{}, fmt.Errorf("natsjournal: append %s to %s after %d: %w", e.Data.Kind(), subject, expected, err)
 	}

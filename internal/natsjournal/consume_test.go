@@ -176,7 +176,7 @@ func TestFollowSurvivesLossOfConsumerAndServer(t *testing.T) {
 	seen := map[uint64]bool{}
 	done := make(chan error, 1)
 	go func() {
-		done <- j.Follow(ctx, FollowOptions{Durable: "exec"}, func(r events.Record) {
+		done <- j.Follow(ctx, FollowOptions{Durable: "exec"}, func(r Hint) {
 			mu.Lock()
 			seen[r.Seq] = true
 			mu.Unlock()
@@ -225,13 +225,13 @@ func TestFollowAllBeginsWithTheFirstEvent(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var got []string
-	err := j.Follow(ctx, FollowOptions{Durable: "all", All: true}, func(r events.Record) {
-		got = append(got, fmt.Sprint(r.Seq, r.Err != nil))
+	err := j.Follow(ctx, FollowOptions{Durable: "all", All: true}, func(r Hint) {
+		got = append(got, fmt.Sprint(r.Seq, r.Operation, r.Kind, r.Version))
 		if r.Seq == 3 {
 			cancel()
 		}
 	})
-	if err != nil || fmt.Sprint(got) != "[1 false 2 true 3 false]" {
+	if err != nil || fmt.Sprint(got) != "[1opIntentRecorded1 2bad0 3opReviewUpdated2]" {
 		t.Errorf("got %v, error %v, want all three, the second malformed", got, err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"sync"
 	"time"
 
@@ -135,16 +136,25 @@ type FollowOptions struct {
 	AckWait time.Duration
 }
 
+// Hint says that there is news of an operation.
+type Hint struct {
+	Tenant, Operation string
+	// Kind and Version are those of the event; empty and 0 if it is malformed.
+	Kind    events.Kind
+	Version uint64
+	Seq     uint64
+}
+
 // Follow calls fn for every event of every operation, one after the other, and
 // acknowledges each after fn has returned. An event may be handed out more than
-// once and, after a redelivery, out of order: it is a hint that names a
-// version. Malformed messages come with Err set. Several processes that use the
-// same name share the events.
+// once and, after a redelivery, out of order: it is a hint that names a version.
+// Its headers tell enough; only an event without them is decoded. Several
+// processes that use the same name share the events.
 //
 // Follow goes on by itself after server restarts and after the loss of the
 // consumer. It returns nil when ctx ends and an error that wraps ErrNotFound
 // when the journal is gone.
-func (j *Journal) Follow(ctx context.Context, o FollowOptions, fn func(events.Record)) error {
+func (j *Journal) Follow(ctx context.Context, o FollowOptions, fn func(Hint)) error {
 	if o.Durable == "" {
 		return errors.New("natsjournal: follow: no durable name")
 	}
@@ -167,13 +177,37 @@ func (j *Journal) Follow(ctx context.Context, o FollowOptions, fn func(events.Re
 	d := &durable{
 		j: j, stream: j.names.Events, config: cfg, batch: followBatch,
 		floor: func() uint64 { return floor },
-		handle: func(_ context.Context, m jetstream.Msg, meta *jetstream.MsgMetadata) {
-			fn(j.decode(stored{Subject: m.Subject(), Seq: meta.Sequence.Stream, Data: m.Data(), Time: meta.Timestamp}))
+		handle: func(ctx context.Context, m jetstream.Msg, meta *jetstream.MsgMetadata) {
+			if h, ok := j.hint(ctx, m, meta); ok {
+				fn(h)
+			}
 			floor = max(floor, meta.Sequence.Stream)
 			_ = m.Ack() // lost: handed out again
 		},
 	}
 	return d.run(ctx)
+}
+
+// hint reads what a message says of its operation; false if its subject names
+// none.
+func (j *Journal) hint(ctx context.Context, m jetstream.Msg, meta *jetstream.MsgMetadata) (Hint, bool) {
+	h := Hint{Seq: meta.Sequence.Stream}
+	var err error
+	if h.Tenant, h.Operation, err = j.subjects.ParseOperation(m.Subject()); err != nil {
+		j.log.LogAttrs(ctx, slog.LevelWarn, "event on a strange subject", slog.Uint64("seq", h.Seq))
+		return h, false
+	}
+	h.Kind = events.Kind(m.Headers().Get(events.HeaderKind))
+	h.Version, err = strconv.ParseUint(m.Headers().Get(events.HeaderVersion), 10, 64)
+	if h.Kind != "" && err == nil {
+		return h, true
+	}
+	r := j.decode(stored{Subject: m.Subject(), Seq: h.Seq, Data: m.Data(), Time: meta.Timestamp})
+	h.Kind, h.Version = "", r.Version
+	if r.Err == nil {
+		h.Kind = r.Data.Kind()
+	}
+	return h, true
 }
 
 // Lag is how far a durable consumer is behind: Pending + AckPending messages.

@@ -342,11 +342,11 @@ func (n *Node) startExecutor() error {
 		return err
 	}
 	n.run(n.work, "executor", n.executors.Run)
-	n.follow(n.cfg.Executor.Consumer, n.executors, func(k dispatch.Key, r events.Record) bool {
-		if freesScope(r) {
+	n.follow(n.cfg.Executor.Consumer, n.executors, func(k dispatch.Key, kind events.Kind) bool {
+		if freesScope(kind) {
 			x.Freed(k)
 		}
-		return wakesExecutor(r)
+		return wakesExecutor(kind)
 	})
 	return nil
 }
@@ -370,42 +370,37 @@ func (n *Node) startReconciler() error {
 		return err
 	}
 	n.run(n.work, "reconciler", n.looks.Run)
-	n.follow(RoleReconciler, n.looks, func(_ dispatch.Key, r events.Record) bool { return wakesReconciler(r) })
+	n.follow(RoleReconciler, n.looks, func(_ dispatch.Key, kind events.Kind) bool { return wakesReconciler(kind) })
 	return nil
 }
 
 // follow lets the events that may give a role something to do wake their
 // operation: hints that name a version. A new consumer begins with new events;
 // what is open already comes from the index.
-func (n *Node) follow(durable string, d *dispatch.Dispatcher, wakes func(dispatch.Key, events.Record) bool) {
+func (n *Node) follow(durable string, d *dispatch.Dispatcher, wakes func(dispatch.Key, events.Kind) bool) {
 	n.run(n.first, "consumer "+durable, func(ctx context.Context) error {
-		return n.journal.Follow(ctx, natsjournal.FollowOptions{Durable: durable}, func(r events.Record) {
-			tenant, op, err := n.cfg.Subjects().ParseOperation(r.Subject)
-			if err != nil {
-				n.log.LogAttrs(ctx, slog.LevelWarn, "event on a strange subject", slog.Uint64("seq", r.Seq))
-				return
-			}
-			if k := (dispatch.Key{Tenant: tenant, Operation: op}); wakes(k, r) {
-				d.Wake(k, r.Version)
+		return n.journal.Follow(ctx, natsjournal.FollowOptions{Durable: durable}, func(h natsjournal.Hint) {
+			if k := (dispatch.Key{Tenant: h.Tenant, Operation: h.Operation}); wakes(k, h.Kind) {
+				d.Wake(k, h.Version)
 			}
 		})
 	})
 }
 
 // freesScope: after these events an operation may be in doubt no longer.
-func freesScope(r events.Record) bool {
-	switch r.Data.(type) {
-	case events.ResultConfirmed, events.Rejected, events.AttemptNotApplied:
+func freesScope(k events.Kind) bool {
+	switch k { //nolint:exhaustive // the others leave everything in doubt
+	case events.KindResultConfirmed, events.KindRejected, events.KindAttemptNotApplied:
 		return true
 	}
 	return false
 }
 
 // wakesExecutor: after these events an attempt may be allowed.
-func wakesExecutor(r events.Record) bool {
-	switch r.Data.(type) {
-	case events.IntentRecorded, events.ApprovalGranted, events.RetryPermitted, events.AttemptNotApplied,
-		events.ReviewUpdated, events.ReviewClosed:
+func wakesExecutor(k events.Kind) bool {
+	switch k { //nolint:exhaustive // the others allow nothing
+	case events.KindIntentRecorded, events.KindApprovalGranted, events.KindRetryPermitted,
+		events.KindAttemptNotApplied, events.KindReviewUpdated, events.KindReviewClosed:
 		return true
 	}
 	return false
@@ -413,10 +408,10 @@ func wakesExecutor(r events.Record) bool {
 
 // wakesReconciler: after everything else there may be something to find out or
 // to decide, also after a message that could not be read.
-func wakesReconciler(r events.Record) bool {
-	switch r.Data.(type) {
-	case events.IntentRecorded, events.ApprovalGranted, events.RetryPermitted, events.AttemptStarted,
-		events.ResultConfirmed, events.Rejected:
+func wakesReconciler(k events.Kind) bool {
+	switch k { //nolint:exhaustive // the others wake it
+	case events.KindIntentRecorded, events.KindApprovalGranted, events.KindRetryPermitted,
+		events.KindAttemptStarted, events.KindResultConfirmed, events.KindRejected:
 		return false
 	}
 	return true
