@@ -243,7 +243,7 @@ func TestAKeyWithOtherContentIsAMismatch(t *testing.T) {
 		"adyen payment.create": `"amount":1001`, "paypal order.create": `"value":"100.01"`, "paypal order.capture": `"order_id":"X"`,
 		"paypal capture.refund": `"value":"10.01"`, "resend email.send": `"subject":"other"`, "shopify inventory.adjust": `"delta":5`,
 		"square payment.create": `"amount":1001`, "square customer.create": `"given_name":"Eve"`, "stripe-v1 customer.create": `"name":"Eve"`,
-		"stripe-v1 payment_intent.create": `"amount":2001`, "stripe-v1 refund.create": `"amount":501`,
+		"stripe-v1 payment_intent.create": `"amount":2001`, "stripe-v1 payment_intent.charge": `"amount":2001`, "stripe-v1 refund.create": `"amount":501`,
 		"stripe-v2 event_destination.create": `"name":"other"`, "zendesk ticket.create": `"subject":"other"`,
 	}
 	eachKeyed(t, func(g *ground, c providers.Call) {

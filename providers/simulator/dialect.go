@@ -79,6 +79,7 @@ func dialects() []dialect {
 		stripeV2(),
 		telegram(),
 		shopify(),
+		braintree(),
 	}
 	for i := range all {
 		all[i].routes = append(all[i].routes, routesOf(moreKinds(all[i].name))...)

@@ -112,7 +112,10 @@ func square() rest {
 			{trouble: rateLimited, status: 429, code: "RATE_LIMITED", kind: "RATE_LIMIT_ERROR"},
 		},
 		kinds: []restKind{{
-			create: "POST /v2/payments", status: 200, keyed: true, under: "/payment", idAt: "/id", id: words("", 22), shown: createdAs("created_at"),
+			create: "POST /v2/payments", status: 200, keyed: true, under: "/payment", idAt: "/id", id: words("", 22),
+			shown: func(v map[string]any, o *object) {
+				v["created_at"], v["status"] = o.ShownAt.Format(shownTime), "COMPLETED"
+			},
 			reads: []restRead{{request: "GET /v2/payments", items: "/payments"}},
 		}, {
 			create: "POST /v2/customers", status: 200, keyed: true, under: "/customer", idAt: "/id", id: words("", 26), shown: createdAs("created_at"),

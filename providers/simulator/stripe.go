@@ -208,11 +208,15 @@ func (k stripeKind) search(st *state, x *exchange, now time.Time) answer {
 
 func stripeIntent(o *object) map[string]any {
 	amount, _ := numberAt(o.args, "/amount")
+	status := "requires_payment_method"
+	if textAt(o.args, "/confirm") == "true" {
+		status = "succeeded"
+	}
 	return map[string]any{
 		"amount": amount, "amount_received": 0, "amount_capturable": 0, "currency": strings.ToLower(textAt(o.args, "/currency")),
 		"client_secret": o.ID + "_secret_sim", "customer": o.args["customer"], "capture_method": "automatic_async",
 		"confirmation_method": "automatic", "payment_method": o.args["payment_method"],
-		"payment_method_types": []string{"card"}, "status": "requires_payment_method",
+		"payment_method_types": []string{"card"}, "status": status,
 	}
 }
 
