@@ -12,6 +12,7 @@ import (
 	"github.com/opledger/opledger/executor"
 	"github.com/opledger/opledger/internal/trial"
 	"github.com/opledger/opledger/operation"
+	"github.com/opledger/opledger/providers"
 	"github.com/opledger/opledger/providers/simulator"
 )
 
@@ -182,5 +183,45 @@ func TestADeadCredentialBlocksAndSendsNothing(t *testing.T) {
 	r := run(t, config(t, "sim-crm", f))
 	if r.Status != operation.StatusPending || r.Blocked != executor.BlockedProbe || r.Next != events.NextAttempt || r.Sent != 1 {
 		t.Errorf("got %s, blocked %q, next %s, %d requests", r.Status, r.Blocked, r.Next, r.Sent)
+	}
+}
+
+// directLabel is a contract without a key whose list is a direct read: one empty
+// look, late enough, proves that nothing happened.
+func directLabel(t *testing.T, f trial.Fault) trial.Config {
+	t.Helper()
+	cfg := config(t, "sim-crm", f)
+	text := string(cfg.File.Bytes())
+	for old, replacement := range map[string]string{
+		"consistency: eventual":      "consistency: direct\n        proves: absence",
+		"absence: {provable: false}": "absence: {provable: true, settle: 10s, empty_reads: 1}",
+		"max_attempts: 1":            "max_attempts: 3",
+	} {
+		if !strings.Contains(text, old) {
+			t.Fatalf("the contract has no %q", old)
+		}
+		text = strings.Replace(text, old, replacement, 1)
+	}
+	var err error
+	if cfg.File, err = providers.Parse("direct-label.yaml", []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+// I11: absence is concluded late enough: after the lease, late_apply, the lag and
+// the time to settle. A request that is lost is then sent again; one that lands
+// late is found instead, although the looks before it were empty.
+func TestAbsenceIsNotConcludedBeforeAWriteCanHaveLanded(t *testing.T) {
+	t.Parallel()
+	gone := run(t, directLabel(t, trial.Fault{Writes: []trial.Write{{Nth: 1, Rule: &simulator.Rule{Do: simulator.LoseRequest}}}}))
+	if gone.Objects != 1 || gone.Sent != 2 || !slices.Equal(gone.Permits, []events.Basis{events.BasisAbsentProven}) {
+		t.Errorf("lost: got %s, %d objects, %d requests, permits %v\n%s", gone.Ending(), gone.Objects, gone.Sent, gone.Permits, strings.Join(gone.Events, "\n"))
+	}
+	for _, after := range []time.Duration{time.Second, 11 * time.Second, 25 * time.Second, 30 * time.Second} {
+		late := run(t, directLabel(t, trial.Fault{Writes: []trial.Write{{Nth: 1, Wire: trial.WireLate, After: after}}}))
+		if late.Objects != 1 || late.Sent != 1 || late.Via != events.ViaLookup {
+			t.Errorf("%s late: got %s, %d objects, %d requests\n%s", after, late.Ending(), late.Objects, late.Sent, strings.Join(late.Events, "\n"))
+		}
 	}
 }
