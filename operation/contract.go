@@ -1,6 +1,7 @@
 package operation
 
 import (
+	"hash/fnv"
 	"math"
 	"strings"
 	"time"
@@ -66,6 +67,10 @@ type Contract struct {
 	// external id (K3) only loosely, so two creations at once may both pass. A
 	// confirmation is then followed by looks for a twin.
 	UniqueWeak bool
+	// VerifyShare is the share, 0 to 1, of confirmed operations that are looked
+	// for once more when everything that may still land is visible: a second
+	// object is then noticed, and the lookup's lag learned.
+	VerifyShare float64
 	// Scoped: an intent of this action has a conflict scope, and only one
 	// operation of a scope may be in doubt at a time. K3 is always scoped.
 	Scoped bool
@@ -162,6 +167,17 @@ func (c Contract) deadline(s State) time.Time {
 		d = l.Deadline
 	}
 	return d
+}
+
+// verifies reports whether an operation is among those that are looked for once
+// more after their confirmation. The same operation is always judged the same.
+func (c Contract) verifies(s State) bool {
+	if c.VerifyShare <= 0 {
+		return false
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(s.Intent.IdempotencyKey + "/" + s.OperationID)) // a hash does not fail
+	return float64(h.Sum32()) < c.VerifyShare*float64(math.MaxUint32)
 }
 
 // proven reports whether the contract's promises may be relied on without a

@@ -1,6 +1,7 @@
 package operation
 
 import (
+	"slices"
 	"time"
 
 	"github.com/opledger/opledger/events"
@@ -13,6 +14,10 @@ import (
 // Without the provider's own time of creation the latest moment counts at which
 // the object may have come to be.
 func SeenLag(s State, c Contract, l Look) time.Duration {
+	if r := s.Result; r != nil && l.Source == events.SourceLookup && l.AccountOK && l.PagesComplete && !l.Failed &&
+		!slices.Contains(l.Matches, r.ExternalID) {
+		return max(l.AskedAt.Sub(r.At), 0) // confirmed, and still not to be seen (or deleted since)
+	}
 	if len(l.Matches) == 0 || len(s.Attempts) == 0 || l.Source != events.SourceLookup {
 		return 0
 	}

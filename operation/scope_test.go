@@ -1,6 +1,7 @@
 package operation_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -128,5 +129,44 @@ func TestTwinOfALooselyGuardedIDIsLookedForOnce(t *testing.T) {
 	twin.must(operation.Looked(twin.s, c, lookOf(twin.now, "E-1", "E-2"), twin.params())...)
 	if !twin.s.Duplicate || twin.s.Status != operation.StatusConfirmed {
 		t.Errorf("two objects: duplicate %v, %s; want it found and confirmed", twin.s.Duplicate, twin.s.Status)
+	}
+}
+
+// Section 8: a contract may ask for a share of the confirmed operations to be
+// looked for once more; the same operation is always judged the same, and a
+// second object that the network made is found.
+func TestVerifiedOperationsAreLookedForOnceMore(t *testing.T) {
+	t.Parallel()
+	c := contractK4()
+	confirm := func(key string) *journal {
+		j := newJournal(t)
+		i := intentOf(c)
+		i.IdempotencyKey = key
+		j.must(i)
+		j.start("a1", "")
+		j.answer(c, "a1", operation.Outcome{Word: operation.OutcomeSuccess, ExternalID: "T-1"})
+		return j
+	}
+	for share, want := range map[float64][2]int{0: {0, 0}, 0.25: {180, 320}, 1: {1000, 1000}} {
+		c.VerifyShare = share
+		looked := 0
+		for n := range 1000 {
+			if confirm(fmt.Sprint(n)).s.NextAction == events.NextReconcile {
+				looked++
+			}
+		}
+		if looked < want[0] || looked > want[1] {
+			t.Errorf("share %g: %d of 1000 are looked for, want %v", share, looked, want)
+		}
+	}
+	j := confirm("k")
+	j.now = j.s.NextAt
+	unseen := lookOf(j.now)
+	if got, want := operation.SeenLag(j.s, c, unseen), j.now.Sub(j.s.Result.At); got != want {
+		t.Errorf("an object that is confirmed and not seen proves a lag of %v, want %v", got, want)
+	}
+	j.must(operation.Looked(j.s, c, lookOf(j.now, "T-1", "T-2"), j.params())...)
+	if !j.s.Duplicate || j.s.Review == nil || j.s.Review.Reason != events.ReviewDuplicate {
+		t.Errorf("duplicate %v, review %+v; want the second object found", j.s.Duplicate, j.s.Review)
 	}
 }

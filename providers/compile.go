@@ -240,7 +240,7 @@ func (c *compiler) contract(f *File, a *action, class operation.Class, s actionS
 	weak := word(c, path+".uniqueness", s.Uniqueness, "", uniqueStrict, uniqueWeak) == uniqueWeak
 	out := operation.Contract{
 		Provider: f.Provider, Action: a.name, Class: class, Proof: f.Proof,
-		KeySupported: keyed, Margin: s.Retry.Margin.d, UniqueWeak: weak, Scoped: a.scoped,
+		KeySupported: keyed, Margin: s.Retry.Margin.d, UniqueWeak: weak, VerifyShare: s.Verify, Scoped: a.scoped,
 		ConcurrentSafe: s.Timing.ConcurrentSafe,
 		Total:          s.Timing.Total.d, LateApply: s.Timing.LateApply.d,
 		MaxAttempts: max(s.Retry.MaxAttempts, 1), Deadline: s.Retry.Deadline.d,

@@ -21,6 +21,7 @@ func (c *compiler) lint(f *File, a *action, s actionSpec, path string) {
 	c.lintTiming(a, s, path)
 	c.lintRepeats(f, a, s, path)
 	c.lintUniqueness(a, path)
+	c.lintVerify(a, path)
 	c.lintOutcomes(a, path+".outcomes")
 	for i, l := range a.lookups {
 		c.lintLookup(a, l, path+".lookups["+strconv.Itoa(i)+"]")
@@ -180,6 +181,16 @@ func argsOf(refs []ref) []ref {
 		}
 	}
 	return out
+}
+
+// lintVerify: what is looked for once more needs a lookup.
+func (c *compiler) lintVerify(a *action, path string) {
+	switch v := a.contract.VerifyShare; {
+	case v < 0 || v > 1:
+		c.refuse(path+".verify", "is a share from 0 to 1")
+	case v > 0 && !a.contract.Lookup.Available:
+		c.refuse(path+".verify", "needs a lookup that finds the operation's object")
+	}
 }
 
 // lintUniqueness: how well an id is guarded is said where there is one.

@@ -56,6 +56,7 @@ type actionSpec struct {
 	Class      string        `yaml:"class"`
 	Scope      string        `yaml:"scope"`
 	Uniqueness string        `yaml:"uniqueness"`
+	Verify     float64       `yaml:"verify"`
 	Args       argsSpec      `yaml:"args"`
 	Request    requestSpec   `yaml:"request"`
 	Key        *keySpec      `yaml:"key"`
