@@ -39,19 +39,23 @@ name. How to write one: docs/providers.md.`,
 	return cmd
 }
 
-// builtin is the prefix that the configuration uses for a shipped contract.
-const builtin = "builtin:"
+// The prefixes that the configuration uses for contracts that come with the
+// ledger.
+const (
+	builtin       = "builtin:"
+	fromCatalogue = "catalogue:"
+)
 
 // readContract reads a contract by file or by name.
 func readContract(name string) (*providers.File, error) {
-	short := strings.TrimPrefix(name, builtin)
+	short := strings.TrimPrefix(strings.TrimPrefix(name, builtin), fromCatalogue)
 	if slices.Contains(providers.Shipped(), short) {
 		return providers.Load(short)
 	}
 	if slices.Contains(catalogue.Names(), short) {
 		return catalogue.Load(short)
 	}
-	if strings.HasPrefix(name, builtin) {
+	if short != name {
 		return nil, usage("there is no contract %s (opledger contract list)", name)
 	}
 	data, err := os.ReadFile(name)

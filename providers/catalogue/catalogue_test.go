@@ -69,7 +69,7 @@ func TestEveryActionHasTheClassThatWasReviewed(t *testing.T) {
 		"stripe-v1 payment_intent.create":    operation.ClassKey,
 		"stripe-v1 refund.create":            operation.ClassKey,
 		"stripe-v2 event_destination.create": operation.ClassKey,
-		"todoist task.create":                operation.ClassKey,
+		"todoist task.create":                operation.ClassLabel,
 		"twilio message.send":                operation.ClassNone,
 		"zendesk ticket.create":              operation.ClassKey,
 	}

@@ -80,3 +80,33 @@ func (g *ground) afterLoss(r trial.Report, c operation.Contract) {
 		g.t.Errorf("confirmed via %s although nothing was repeated", r.Via)
 	}
 }
+
+// What an action promises is tried promise by promise, as `opledger contract test`
+// does: none is a lie at a provider of its own shape.
+func TestEveryPromiseIsKeptByADialectOfTheSameShape(t *testing.T) {
+	t.Parallel()
+	eachSpoken(t, func(g *ground, _ providers.Call, _ operation.Contract) {
+		settings, err := simulator.Preset(preset(g.name))
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		args := jsonOf(g.Actions[g.action].Args)
+		promises, err := trial.Try(g.t.Context(), g.file, g.action, args, trial.Target{Settings: settings})
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		kept := 0
+		for _, p := range promises {
+			switch p.Verdict {
+			case trial.Lie:
+				g.t.Errorf("%s: declared %s, observed %s", p.Name, p.Declared, p.Observed)
+			case trial.Kept:
+				kept++
+			case trial.NotTried:
+			}
+		}
+		if kept < 4 {
+			g.t.Errorf("%d promises were kept; the others could not be tried", kept)
+		}
+	})
+}

@@ -127,7 +127,8 @@ func square() rest {
 func paypal() rest {
 	return rest{
 		name: "paypal", about: "PayPal REST: orders, captures and refunds by PayPal-Request-Id, answered with today's state (K1)",
-		settings: with(keyed(6*time.Hour), func(s *Settings) { s.Replay = ReplayCurrent }),
+		// The key of an order really ends after 6 hours; this is the longest time of all calls.
+		settings: with(keyed(45*24*time.Hour), func(s *Settings) { s.Replay = ReplayCurrent }),
 		auth:     bearer, key: inHeader("PayPal-Request-Id"), maxKey: 108, requestID: "Paypal-Debug-Id",
 		errorBody: func(f failure) any {
 			return map[string]any{"name": f.kind, "message": f.message, "details": []any{map[string]any{"issue": f.code}}}
@@ -390,14 +391,14 @@ func discord() rest {
 
 func todoist() rest {
 	return rest{
-		name: "todoist", about: "Todoist tasks; whether the server keeps X-Request-Id is not known, and here it does not (K1, assumed)",
-		settings: labelled(2*time.Second, time.Minute), auth: bearer, key: inHeader("X-Request-Id"),
+		name: "todoist", about: "Todoist tasks; whether the server keeps X-Request-Id is not known, and here it does not (K4)",
+		settings: labelled(2*time.Second, time.Minute), auth: bearer,
 		account: "GET /api/v1/user", accountAt: "/id", errorBody: coded("/error_tag"),
 		errors: []shape{
 			{trouble: badContent, status: 400},
 		},
 		kinds: []restKind{{
-			create: "POST /api/v1/tasks", status: 200, keyed: true, idAt: "/id", id: numbered,
+			create: "POST /api/v1/tasks", status: 200, idAt: "/id", id: numbered,
 			reads: []restRead{{request: "GET /api/v1/tasks", items: "/results", beside: map[string]any{"next_cursor": nil}}},
 		}},
 	}
