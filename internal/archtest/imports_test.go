@@ -38,6 +38,7 @@ type room struct {
 const (
 	natsClient = "github.com/nats-io/nats.go"
 	natsServer = "github.com/nats-io/nats-server/v2"
+	nuid       = "github.com/nats-io/nuid"
 	uuid       = "github.com/google/uuid"
 	yaml       = "go.yaml.in/yaml/v3"
 	jsonschema = "github.com/santhosh-tekuri/jsonschema/v6"
@@ -71,7 +72,7 @@ func rooms() map[string]room {
 		"internal/dispatch":      {ours: []string{"events", "operation"}, never: noBus},
 		"internal/metrics":       {ours: []string{"events", "operation", "executor", "reconciler"}, third: []string{prometheus}, never: noBus},
 		"internal/natsapi":       {ours: []string{"api", "events"}, third: []string{natsClient}, never: []string{natsServer}},
-		"internal/natsjournal":   {ours: []string{"events"}, third: []string{natsClient, uuid}, never: []string{natsServer}},
+		"internal/natsjournal":   {ours: []string{"events"}, third: []string{natsClient, nuid, uuid}, never: []string{natsServer}},
 		"internal/natswork":      {ours: []string{"events", "providers"}, third: []string{natsClient}, never: []string{natsServer}},
 		"internal/writer":        {ours: []string{"events", "operation"}, never: noBus},
 		"internal/node":          {anyOurs: true, third: []string{natsClient, natsServer, prometheus}, never: []string{module + "/providers/simulator"}},

@@ -44,7 +44,8 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// Columns are the shipped contracts, one for each kind of promise.
+// Columns are the shipped contracts, one for each kind of promise; every
+// operation that is confirmed is looked for once more, where there is a lookup.
 func Columns() ([]Column, error) {
 	var out []Column
 	for _, name := range []string{"sim-keyed", "sim-keyed-nolookup", "sim-unique", "sim-upsert", "sim-crm", "sim-nothing"} {
@@ -53,6 +54,11 @@ func Columns() ([]Column, error) {
 			return nil, err
 		}
 		action := f.Actions()[0]
+		if c, _ := f.Contract(action); c.Lookup.Available {
+			if f, err = providers.LoadWith(name, map[string]string{"verify": "1"}); err != nil {
+				return nil, err
+			}
+		}
 		args, err := Args(f, action)
 		if err != nil {
 			return nil, err

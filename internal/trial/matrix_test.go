@@ -172,7 +172,8 @@ Generated from a run; do not edit. Each cell is one operation that was played
 through the real core, executor and reconciler against the simulator, under a
 virtual clock: how it ended, how many objects the provider's own table then held,
 and how many requests were on the wire. The contracts are the shipped ones
-(` + "`sim-keyed`, `sim-keyed-nolookup`, `sim-unique`, `sim-crm`, `sim-nothing`" + `).
+(` + "`sim-keyed`, `sim-keyed-nolookup`, `sim-unique`, `sim-upsert`, `sim-crm`,\n`sim-nothing`" + `), those with a lookup with ` + "`verify: 1`" + `: what is confirmed is looked
+for once more.
 
 A review is a question to a person, and the end of what a machine may do. Where the
 provider keeps its word, there is never a second object.
