@@ -18,7 +18,7 @@ const (
 
 // githubIssuesAPI speaks as GitHub's REST API, for issues.
 //
-// From facts/providers.md, entry github-issues (Tracer-Cloud/opensre PR 5269,
+// Sources (Tracer-Cloud/opensre PR 5269,
 // max-sixty/tend PR 345, @octokit/plugin-retry 8.1.1): no key of any kind, the
 // list with since, creator and sort, the lag of list and search, the rate limit
 // as 403 or 429 with Retry-After or x-ratelimit-remaining: 0, GET /user, the

@@ -16,7 +16,7 @@ const (
 
 // kubernetes speaks as the Kubernetes API, for config maps.
 //
-// From facts/providers.md, entry kubernetes (kubernetes/community
+// Sources (kubernetes/community
 // api-conventions.md): the chosen name of up to 253 characters, 409 with reason
 // AlreadyExists and no comparison of the content, the name that is free again
 // after a deletion, the read by name, the Status object, Audit-Id, the uid of

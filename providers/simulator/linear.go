@@ -15,7 +15,7 @@ const (
 
 // linear speaks as Linear's GraphQL API, for issues.
 //
-// From facts/providers.md, entry linear (@linear/sdk 98.0.0 for the id of
+// Sources (@linear/sdk 98.0.0 for the id of
 // IssueCreateInput; two public projects that verified the conflict live): the
 // chosen id, the conflict with HTTP 200, data null, message "conflict on insert
 // of Issue", code INPUT_ERROR, statusCode 400 and the id in

@@ -10,7 +10,7 @@ const resendEmails = "/emails"
 
 // resend speaks as Resend.
 //
-// From facts/providers.md, entry resend (Resend docs "Idempotency keys",
+// Sources (Resend docs "Idempotency keys",
 // resend-openapi, resend npm 6.38.0 error names): the key of 1 to 256
 // characters, its 24 hours, 409 invalid_idempotent_request for another body and
 // 409 concurrent_idempotent_requests for a key in use, GET /emails/{id}, the

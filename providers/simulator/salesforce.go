@@ -12,7 +12,7 @@ const salesforceObjects = "/services/data/{version}/sobjects/{type}"
 
 // salesforce speaks as Salesforce's REST API, for upserts by an external id.
 //
-// From facts/providers.md, entry salesforce-rest (restforce PR 228 and issue
+// Sources (restforce PR 228 and issue
 // 253, SalesforceMobileSDK-Android PR 2155, segment-docs PR 3459, jsforce
 // 3.10.26): PATCH by field and value, 201 for a new record, 200 for a changed
 // one and 204 without a body in old versions (setting upsert: silent), 300 with

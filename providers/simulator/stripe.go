@@ -17,7 +17,7 @@ const (
 
 // stripeV1 speaks as Stripe's API v1.
 //
-// From facts/providers.md, entry stripe-v1 (Stripe docs "Idempotent requests"
+// Sources (Stripe docs "Idempotent requests"
 // and "Advanced error handling", stripe-go v85.0.0, stripe-stateful-mock
 // 0.0.16): the key and its 24 hours, 255 characters, errors 400
 // idempotency_error and 409 idempotency_key_in_use, stored 4xx and 5xx, no
@@ -230,7 +230,7 @@ const stripeAccounts = "/v2/core/accounts"
 
 // stripeV2 speaks as Stripe's API v2, for accounts.
 //
-// From facts/providers.md, entry stripe-v2 (Stripe docs "Idempotent requests",
+// Sources (Stripe docs "Idempotent requests",
 // the paragraph on v2): keys on POST for 30 days, a success that is not executed
 // again, a failed request that is run again with the same key and answered with
 // an updated response, GET /v1/account as the account probe. Unknown, and chosen

@@ -11,7 +11,7 @@ const telegramMessages = "messages"
 
 // telegram speaks as Telegram's Bot API: it sends, and nothing can be read back.
 //
-// From facts/providers.md, entry telegram-bot (python-telegram-bot issue 1045,
+// Sources (python-telegram-bot issue 1045,
 // hermes-agent PR 5153): no key, no lookup, getMe, 429 with
 // parameters.retry_after. Chosen: the texts of the descriptions, and the chat's
 // type.

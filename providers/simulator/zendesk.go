@@ -12,7 +12,7 @@ const zendeskTickets = "/api/v2/tickets"
 
 // zendesk speaks as Zendesk's ticketing API.
 //
-// From facts/providers.md, entry zendesk-tickets (Zendesk docs "Ticketing
+// Sources (Zendesk docs "Ticketing
 // introduction", section Idempotency; zendesk-java-client IdempotencyUtil;
 // resonate-plugins): the key on the creation of a ticket only, 2 hours, the
 // header x-idempotency-lookup with hit and miss, 400 IdempotentRequestError for
