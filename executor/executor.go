@@ -382,7 +382,12 @@ func (x *Executor) attempt(ctx context.Context, f flight) (time.Time, error) {
 		x.record(ctx, f, operation.Outcome{Word: operation.OutcomeNotSent, Reason: reason})
 		return time.Time{}, nil
 	}
-	if reason := x.tooLate(ctx, f, x.spent(f)); reason != "" {
+	f, err = x.stamped(ctx, f)
+	reason := "the log's time stamp could not be read"
+	if err == nil {
+		reason = x.tooLate(ctx, f, x.spent(f)) // now, right before the first byte
+	}
+	if reason != "" {
 		x.record(ctx, f, operation.Outcome{Word: operation.OutcomeNotSent, Reason: reason})
 		return time.Time{}, nil
 	}

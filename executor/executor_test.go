@@ -345,6 +345,50 @@ func TestFrozenWorkerSendsNothing(t *testing.T) {
 	})
 }
 
+// slowStamps reads the log's time stamps late.
+type slowStamps struct {
+	*memledger.Ledger
+	after time.Duration
+}
+
+func (l slowStamps) Read(ctx context.Context, seq uint64) (events.Record, error) {
+	time.Sleep(l.after)
+	return l.Ledger.Read(ctx, seq)
+}
+
+// Case F72: the time that the log's stamp takes to be read back counts, too; the
+// lease is judged right before the first byte (found by the simulation).
+func TestSlowReadOfTheStampSendsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newWorld(t, func(context.Context, int) operation.Outcome { return success("731") })
+		// The stamp is read where something depends on it: here an approval.
+		s := x.append(operation.State{Tenant: "acme", OperationID: "op-2"}, events.IntentRecorded{
+			Provider: "crm", Account: events.Account{Name: "main", ProviderID: "acct_1"}, Action: "task.create",
+			IntentDigest: "sha256-jcs:i", Approval: &events.Approval{Required: true, Deadline: time.Now().Add(time.Hour)},
+		})
+		x.append(s, events.ApprovalGranted{Approver: "ann", IntentDigest: "sha256-jcs:i", ExpiresAt: time.Now().Add(time.Hour)})
+		e, err := executor.New(executor.Config{
+			Recorder: x.w, States: x.ledger, Claims: x.ledger, Scopes: x.ledger, Adapters: x.a, Worker: "w",
+			Stamps:     slowStamps{x.ledger, 11 * time.Second}, // the lease is 15 s, the request may take 5
+			LeaseGrace: 10 * time.Second, Now: time.Now, Random: func() float64 { return 0 },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := e.Plan(t.Context(), dispatch.Key{Tenant: "acme", Operation: "op-2"}, 0)
+		if err != nil || p.Run == nil {
+			t.Fatalf("got %+v, %v, want a run", p, err)
+		}
+		p.Run(t.Context())
+		if s, err = x.ledger.Truth(t.Context(), "acme", "op-2"); err != nil {
+			t.Fatal(err)
+		}
+		if x.a.sent() != 0 || s.Status != operation.StatusPending || s.Attempts[0].Proof != events.ProofNotSent {
+			t.Errorf("got %d requests and %+v, want nothing sent and so recorded", x.a.sent(), s.Attempts)
+		}
+	})
+}
+
 // Case F74: a second delivery while the request is under way sends nothing.
 func TestRedeliveryDuringTheRequestSendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

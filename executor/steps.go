@@ -54,6 +54,8 @@ type flight struct {
 	// began and beganWall are from before the append of AttemptStarted.
 	began     time.Duration
 	beganWall time.Time
+	// stamp is the log's, of AttemptStarted.
+	stamp time.Time
 }
 
 func (f flight) call() providers.Call {
@@ -143,24 +145,27 @@ func (x *Executor) start(ctx context.Context, f flight) (flight, error) {
 	return f, nil
 }
 
-// tooLate reads the log's stamp of AttemptStarted back and says why the request
-// may not be sent any more, or "" if it may: the key's window and the approval
-// are judged by the log's clock, the lease by how long this process has spent on
-// it (I5, I7).
-func (x *Executor) tooLate(ctx context.Context, f flight, spent time.Duration) string {
+// stamped reads the log's stamp of AttemptStarted back, where something is judged
+// by it.
+func (x *Executor) stamped(ctx context.Context, f flight) (flight, error) {
 	approved := f.s.Intent.Approval != nil && f.s.Intent.Approval.Required
-	if approved || !f.step.ValidUntil.IsZero() {
-		rec, err := x.cfg.Stamps.Read(ctx, f.s.LastSeq)
-		switch {
-		case err != nil:
-			return "the log's time stamp could not be read"
-		case !operation.KeyWindow(f.step.ValidUntil, rec.Stamp, x.lease(f.c)):
-			return "the permit's window closed while the attempt was being recorded"
-		case !operation.ApprovedAt(f.s, rec.Stamp):
-			return "the approval ran out while the attempt was being recorded"
-		}
+	if !approved && f.step.ValidUntil.IsZero() {
+		return f, nil
 	}
+	rec, err := x.cfg.Stamps.Read(ctx, f.s.LastSeq)
+	f.stamp = rec.Stamp
+	return f, err
+}
+
+// tooLate says why the request may not be sent any more, or "" if it may: the
+// key's window and the approval are judged by the log's clock, the lease by how
+// long this process has spent on it, the reading of the stamp included (I5, I7).
+func (x *Executor) tooLate(ctx context.Context, f flight, spent time.Duration) string {
 	switch {
+	case !operation.KeyWindow(f.step.ValidUntil, f.stamp, x.lease(f.c)):
+		return "the permit's window closed while the attempt was being recorded"
+	case !operation.ApprovedAt(f.s, f.stamp):
+		return "the approval ran out while the attempt was being recorded"
 	case ctx.Err() != nil:
 		return "the worker is stopping"
 	case x.lease(f.c)-spent < f.c.Total:
