@@ -282,7 +282,7 @@ func Looked(s State, c Contract, l Look, p Params) []events.Payload {
 	if e.Finding == events.FindingAbsent {
 		empty++
 	}
-	e.Next = afterLook(s, c, p, looks, empty)
+	e.Next = afterLook(s, c, p, l.AskedAt, looks, empty)
 	if s.Review != nil {
 		e.Next = events.Next{Action: events.NextDecision}
 	} else if l.Source != events.SourceLookup || s.Status != StatusUnknown {

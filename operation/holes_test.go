@@ -22,6 +22,30 @@ func absentPermit(j *journal) events.RetryPermitted {
 	}
 }
 
+// A look that began before the outcome, by the clock of whoever looked, does not
+// count as one; it is made again, but not at once: a clock that is behind must
+// not ask the provider over and over (found by the simulation).
+func TestLooksOfAClockThatIsBehindAreSpaced(t *testing.T) {
+	t.Parallel()
+	c := contractK1Label()
+	j := started(t, c)
+	j.start("a1", "")
+	j.lost(c, "a1")
+	lost := j.now
+	for range 2 * len(c.Lookup.Schedule) {
+		j.wait(3 * time.Minute)
+		behind := lookOf(lost.Add(-time.Second))
+		before := j.now
+		j.must(operation.Looked(j.s, c, behind, j.params())...)
+		if j.s.NextAction == events.NextReconcile && !j.s.NextAt.After(before) {
+			t.Fatalf("look %d is followed by another at once", j.s.Looks)
+		}
+	}
+	if step := operation.Next(j.s, c, j.params()); step.Do == operation.DoLook {
+		t.Errorf("another look is due at once: %s", step.Reason)
+	}
+}
+
 func operatorPermit(j *journal) events.RetryPermitted {
 	p := absentPermit(j)
 	p.Basis = events.BasisOperator

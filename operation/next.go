@@ -471,8 +471,9 @@ func afterUnknown(c Contract, p Params) events.Next {
 	return events.Next{Action: events.NextReconcile, At: at}
 }
 
-// afterLook lays down when the next look is due. looks counts this one too.
-func afterLook(s State, c Contract, p Params, looks, emptyReads int) events.Next {
+// afterLook lays down when the next look is due. looks counts this one too, which
+// began at asked.
+func afterLook(s State, c Contract, p Params, asked time.Time, looks, emptyReads int) events.Next {
 	at := p.Now
 	switch {
 	case looks < len(c.Lookup.Schedule):
@@ -482,6 +483,10 @@ func afterLook(s State, c Contract, p Params, looks, emptyReads int) events.Next
 		if m := countsFrom(s, c, p); at.Before(m) {
 			at = m
 		}
+	case !asked.After(s.lastOutcome()):
+		// By the clock of whoever looked it began before the outcome, so it will
+		// be made again; while that clock is behind, not over and over.
+		at = at.Add(spacing(c))
 	}
 	return events.Next{Action: events.NextReconcile, At: at}
 }
