@@ -31,7 +31,9 @@ type Config struct {
 	Journal Journal
 	// Ledger is the id of the ledger, a UUID.
 	Ledger string
-	// Now is the wall clock; it is written into events for display.
+	// Now is contract time. It is written into events for display, and stands in
+	// for the log's stamp in the evolved state, on which decisions are made; so
+	// it must not be a clock that somebody can set.
 	Now func() time.Time
 	// NewID mints event ids; nil means events.NewID.
 	NewID func() string
