@@ -58,6 +58,7 @@ to providers of the classes K1, K2 and K4.`,
 	f.StringSliceVar(&loads, "loads", []string{string(bench.LoadHappy)}, "what the provider does: happy, lost, mixed")
 	f.DurationVar(&cfg.Duration, "duration", 3*time.Second, "time of one cell")
 	f.DurationVar(&cfg.Warm, "warm", 500*time.Millisecond, "time before it that is not counted")
+	f.BoolVar(&cfg.Apart, "apart", false, "store every event alone, to compare with")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object per cell and one with the totals")
 	return cmd
 }

@@ -49,8 +49,8 @@ type Config struct {
 	Loads   []Load
 	// Duration of one cell, after Warm.
 	Duration, Warm time.Duration
-	// Serve is added to the ledger's configuration, for comparisons of settings.
-	Serve map[string]any
+	// Apart has the ledger store every event alone, for comparison.
+	Apart bool
 }
 
 // Cell is the measurement of one cell. Rates are per second, sizes in bytes

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -57,7 +56,7 @@ type world struct {
 // variables scale the times of the shipped contracts: a lost answer is settled
 // within seconds, while nothing changes for answers that come.
 func variables(contract string) map[string]string {
-	vars := map[string]string{"total": "2s", "late_apply": "100ms", "lag": "100ms", "schedule": "50ms, 200ms, 1s, 2s, 5s", "probe_cache": "10m"}
+	vars := map[string]string{"total": "2s", "late_apply": "100ms", "lag": "100ms", "schedule": "50ms, 200ms, 1s, 2s, 5s", "probe_cache": "10m", "concurrency": "1024"}
 	if strings.HasPrefix(contract, "sim-unique") {
 		delete(vars, "lag")
 	}
@@ -78,7 +77,7 @@ func newWorld(ctx context.Context, cfg Config, dir string, load Load, delay time
 		}
 	}
 	password, token := rand.Text(), simulator.DefaultToken
-	config, err := w.config(dir, cfg.Serve)
+	config, err := w.config(dir, cfg.Apart)
 	if err != nil {
 		return fail(err)
 	}
@@ -105,7 +104,7 @@ func newWorld(ctx context.Context, cfg Config, dir string, load Load, delay time
 }
 
 // config writes the ledger's configuration; JSON is YAML.
-func (w *world) config(dir string, serve map[string]any) (string, error) {
+func (w *world) config(dir string, apart bool) (string, error) {
 	var configured []any
 	for _, p := range w.providers {
 		contract, err := providers.Template(p.contract, variables(p.contract))
@@ -125,16 +124,15 @@ func (w *world) config(dir string, serve map[string]any) (string, error) {
 		})
 	}
 	doc := map[string]any{
-		"nats": map[string]any{"store_dir": w.store, "listen": "127.0.0.1:0"},
+		"nats": map[string]any{"store_dir": w.store, "listen": "127.0.0.1:0", "apart": apart},
 		"tenants": []any{map[string]any{"id": tenant, "users": []any{
 			map[string]any{"name": user, "password": "env://OPLEDGER_BENCH_PASSWORD", "role": access.RoleOperator},
 		}}},
 		"providers": configured,
-		"executor":  map[string]any{"lease_grace": "1s", "clock_error": "50ms", "width": 256},
+		"executor":  map[string]any{"lease_grace": "1s", "clock_error": "50ms", "width": 1024},
 		"http":      map[string]any{"listen": "127.0.0.1:0", "profile": true},
 		"log":       map[string]any{"level": "warn"},
 	}
-	maps.Copy(doc, serve)
 	data, err := json.MarshalIndent(doc, "", "  ")
 	if err != nil {
 		return "", fmt.Errorf("bench: %w", err)

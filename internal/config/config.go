@@ -64,6 +64,9 @@ type NATS struct {
 	CAFile   string `yaml:"ca_file"`
 	// Replicas of the streams, 1 by default.
 	Replicas int `yaml:"replicas"`
+	// Apart stores every event alone. By default those that wait at the same
+	// moment go together where that is quicker.
+	Apart bool `yaml:"apart"`
 	// AllowWeak starts in spite of settings that can lose acknowledged events.
 	// Each is named in a loud warning.
 	AllowWeak bool `yaml:"allow_weak"`

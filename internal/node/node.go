@@ -197,7 +197,7 @@ func (n *Node) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.journal, err = natsjournal.Open(ctx, n.conn, natsjournal.Config{Topology: topology, Logger: n.log})
+	n.journal, err = natsjournal.Open(ctx, n.conn, natsjournal.Config{Topology: topology, Apart: n.cfg.NATS.Apart, Logger: n.log})
 	return err
 }
 
