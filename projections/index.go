@@ -220,6 +220,16 @@ func (x *Index) Ready() bool {
 // passed over. It never blocks.
 func (x *Index) Apply(s operation.State) { x.apply(entryKey(s.Tenant, s.OperationID), s) }
 
+// Tell hands a state to those who wait for the operation, and to nobody else:
+// one that was just written, before the projection has it. It never blocks.
+func (x *Index) Tell(s operation.State) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for sub := range x.subs[entryKey(s.Tenant, s.OperationID)] {
+		sub.offer(s)
+	}
+}
+
 func (x *Index) apply(key string, s operation.State) {
 	if s.Version == 0 {
 		return

@@ -261,12 +261,25 @@ func (n *Node) parts(ctx context.Context) error {
 	}
 	n.writer, err = writer.New(writer.Config{
 		Journal: journal{n.journal}, Ledger: n.journal.Ledger(), Now: n.clock.Now,
-		Observe: func(before, after operation.State, e events.Event) {
-			n.memory.wrote(after)
-			n.metrics.Appended(before, after, e)
-		},
+		Observe: n.wrote,
 	})
 	return err
+}
+
+// wrote is told of every event that this process has stored. Whoever waits for
+// the operation, and the role that has the next thing to do, hear of it at once;
+// the consumers of the log and the projection are the net below.
+func (n *Node) wrote(before, after operation.State, e events.Event) {
+	n.memory.wrote(after)
+	n.metrics.Appended(before, after, e)
+	n.index.Tell(after)
+	k, kind := dispatch.Key{Tenant: after.Tenant, Operation: after.OperationID}, e.Data.Kind()
+	if n.executors != nil && wakesExecutor(kind) {
+		n.executors.Wake(k, after.Version)
+	}
+	if n.looks != nil && wakesReconciler(kind) {
+		n.looks.Wake(k, after.Version)
+	}
 }
 
 // applied is told of every state that the projection holds now.
@@ -296,15 +309,24 @@ func (n *Node) warnSecrets(ctx context.Context) {
 
 // roles starts what this process does beside serving.
 func (n *Node) roles(ctx context.Context) error {
+	// Both are made before one runs: each is told of what the other writes.
+	var begin []func()
 	if n.plays(RoleReconciler) {
-		if err := n.startReconciler(); err != nil {
+		run, err := n.makeReconciler()
+		if err != nil {
 			return err
 		}
+		begin = append(begin, run)
 	}
 	if n.plays(RoleExecutor) {
-		if err := n.startExecutor(); err != nil {
+		run, err := n.makeExecutor()
+		if err != nil {
 			return err
 		}
+		begin = append(begin, run)
+	}
+	for _, run := range begin {
+		run()
 	}
 	n.run(n.first, "sweeper", n.sweep)
 	if n.plays(RoleAPI) {
@@ -313,10 +335,11 @@ func (n *Node) roles(ctx context.Context) error {
 	return nil
 }
 
-func (n *Node) startExecutor() error {
+// makeExecutor returns what starts it.
+func (n *Node) makeExecutor() (run func(), err error) {
 	c, err := projections.NewClaims(n.projectionConfig())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	x, err := executor.New(executor.Config{
 		Recorder: n.writer, States: n.states(), Stamps: n.journal, Scopes: journal{n.journal}, Adapters: n.registry,
@@ -335,23 +358,25 @@ func (n *Node) startExecutor() error {
 		Free: func(k dispatch.Key) { n.executors.Wake(k, 0) },
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	n.executors, err = dispatch.New(dispatch.Config{Planner: x, Drain: n.cfg.Executor.Drain, Now: n.clock.Now, Logger: n.log})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	n.run(n.work, "executor", n.executors.Run)
-	n.follow(n.cfg.Executor.Consumer, n.executors, func(k dispatch.Key, kind events.Kind) bool {
-		if freesScope(kind) {
-			x.Freed(k)
-		}
-		return wakesExecutor(kind)
-	})
-	return nil
+	return func() {
+		n.run(n.work, "executor", n.executors.Run)
+		n.follow(n.cfg.Executor.Consumer, n.executors, func(k dispatch.Key, kind events.Kind) bool {
+			if freesScope(kind) {
+				x.Freed(k)
+			}
+			return wakesExecutor(kind)
+		})
+	}, nil
 }
 
-func (n *Node) startReconciler() error {
+// makeReconciler returns what starts it.
+func (n *Node) makeReconciler() (run func(), err error) {
 	predecessors := ""
 	if n.server != nil {
 		predecessors = n.server.identity
@@ -363,15 +388,16 @@ func (n *Node) startReconciler() error {
 		Observe: reconciler.Observer{Looked: n.metrics.Looked, Lagged: n.metrics.Lagged, Decided: n.metrics.Decided},
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	n.looks, err = dispatch.New(dispatch.Config{Planner: r, Drain: n.cfg.Executor.Drain, Now: n.clock.Now, Logger: n.log})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	n.run(n.work, "reconciler", n.looks.Run)
-	n.follow(RoleReconciler, n.looks, func(_ dispatch.Key, kind events.Kind) bool { return wakesReconciler(kind) })
-	return nil
+	return func() {
+		n.run(n.work, "reconciler", n.looks.Run)
+		n.follow(RoleReconciler, n.looks, func(_ dispatch.Key, kind events.Kind) bool { return wakesReconciler(kind) })
+	}, nil
 }
 
 // follow lets the events that may give a role something to do wake their
