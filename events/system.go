@@ -54,6 +54,19 @@ type System struct {
 	Data map[string]any
 }
 
+// ScopeTaken says which operation took a conflict scope last. The zero value
+// means: nobody has.
+type ScopeTaken struct {
+	Operation string
+	Attempt   string
+	// Seq is the place of the record, At the log's time stamp of it.
+	Seq uint64
+	At  time.Time
+	// Newest is when the newest of the wishes was recorded that had been confirmed
+	// in this scope before; zero if none had.
+	Newest time.Time
+}
+
 // EncodeSystem returns the body of a system record, a CloudEvent like Encode's.
 func EncodeSystem(s System) ([]byte, error) {
 	data := map[string]any{}

@@ -68,13 +68,14 @@ type Stamps interface {
 
 // Scopes are the records of which operation took a conflict scope last.
 type Scopes interface {
-	// LastScope returns that operation, and the place of its record: "" and 0
+	// LastScope returns that operation and the place of its record; the zero value
 	// if nobody has.
-	LastScope(ctx context.Context, tenant, scope string) (operation string, seq uint64, err error)
-	// TakeScope records an attempt right behind that place. The error wraps
+	LastScope(ctx context.Context, tenant, scope string) (events.ScopeTaken, error)
+	// TakeScope records an attempt right behind that place, and when the newest
+	// wish was recorded that was confirmed before. The error wraps
 	// events.ErrConflict if somebody else came first; after any other error
 	// nobody knows.
-	TakeScope(ctx context.Context, tenant, scope, operation, attemptID, actor string, behind uint64) error
+	TakeScope(ctx context.Context, tenant, scope, operation, attemptID, actor string, behind uint64, newest time.Time) error
 }
 
 // Adapters finds the adapter and the contract revision of an intent. The error

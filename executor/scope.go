@@ -10,6 +10,7 @@ import (
 	"github.com/opledger/opledger/events"
 	"github.com/opledger/opledger/internal/dispatch"
 	"github.com/opledger/opledger/operation"
+	"github.com/opledger/opledger/providers"
 )
 
 // A conflict scope is entered in three steps, so that of two operations of one
@@ -32,12 +33,13 @@ func (x *Executor) enter(ctx context.Context, f flight, m moment) (flight, error
 	if f.step.Do != operation.DoAttempt || scope == "" {
 		return f, nil
 	}
-	holder, behind, err := x.cfg.Scopes.LastScope(ctx, f.s.Tenant, scope)
+	taken, err := x.cfg.Scopes.LastScope(ctx, f.s.Tenant, scope)
 	if err != nil {
 		return f, fmt.Errorf("executor: read conflict scope %s: %w", scope, err)
 	}
-	f.behind = behind
-	if behind == 0 || holder == f.s.OperationID {
+	f.behind, f.newest = taken.Seq, taken.Newest
+	holder := taken.Operation
+	if taken.Seq == 0 || holder == f.s.OperationID {
 		return f, nil
 	}
 	waiting := dispatch.Key{Tenant: f.s.Tenant, Operation: f.s.OperationID}
@@ -47,7 +49,12 @@ func (x *Executor) enter(ctx context.Context, f flight, m moment) (flight, error
 	if err != nil {
 		return f, fmt.Errorf("executor: read %s, which took conflict scope %s: %w", holder, scope, err)
 	}
-	f.step = operation.EnterScope(f.s, last, f.c, f.step, p)
+	f.newest = operation.NewestWish(last, taken)
+	c, s, err := x.scopeTerms(ctx, f, last)
+	if err != nil {
+		return f, err
+	}
+	f.step = operation.EnterScope(s, last, taken, c, f.step, p)
 	if f.step.Reason != operation.ReasonScopeHeld {
 		x.queues.remove(held, waiting)
 		return f, nil
@@ -56,6 +63,34 @@ func (x *Executor) enter(ctx context.Context, f flight, m moment) (flight, error
 		f.step.At = again
 	}
 	return f, nil
+}
+
+// unknownLateApply is how long after the end of a request it may still land if
+// this process does not know its contract.
+const unknownLateApply = 24 * time.Hour
+
+// scopeTerms returns what the entry is judged by: the holder's requests land late
+// by the holder's contract, and the order of wishes is that of the log's clock.
+func (x *Executor) scopeTerms(ctx context.Context, f flight, last operation.State) (operation.Contract, operation.State, error) {
+	c, s := f.c, f.s
+	if _, open := last.Open(); last.Status.Final() && (open || len(last.Unresolved()) > 0) {
+		_, of, err := x.cfg.Adapters.For(ctx, last.Intent)
+		switch {
+		case errors.Is(err, providers.ErrNotMine):
+			of.LateApply = unknownLateApply
+		case err != nil:
+			return c, s, fmt.Errorf("executor: contract of %s: %w", last.OperationID, err)
+		}
+		c.LateApply = max(c.LateApply, of.LateApply)
+	}
+	if c.Class == operation.ClassUpsert && !f.newest.IsZero() && s.Started == 0 {
+		own, err := x.cfg.States.Truth(ctx, s.Tenant, s.OperationID)
+		if err != nil {
+			return c, s, fmt.Errorf("executor: read %s: %w", s.OperationID, err)
+		}
+		s.RecordedAt = own.RecordedAt
+	}
+	return c, s, nil
 }
 
 // The pause before a held scope is looked at again, whatever news was missed,
@@ -78,7 +113,7 @@ func (x *Executor) take(ctx context.Context, f flight) string {
 	}
 	ctx, cancel := x.cfg.Clock.Timeout(ctx, x.lease(f.c))
 	defer cancel()
-	err := x.cfg.Scopes.TakeScope(ctx, f.s.Tenant, scope, f.s.OperationID, f.attempt, x.cfg.Worker, f.behind)
+	err := x.cfg.Scopes.TakeScope(ctx, f.s.Tenant, scope, f.s.OperationID, f.attempt, x.cfg.Worker, f.behind, f.newest)
 	switch {
 	case err == nil:
 		return ""

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -28,6 +29,10 @@ type scoped struct {
 	// answer says what happens to a request of an operation.
 	answer func(op string) operation.Outcome
 	freed  []string
+	// ahead is how far the clock of this process is before the log's.
+	ahead time.Duration
+	// lateOf says how late the requests of an operation may land, where it differs.
+	lateOf map[string]time.Duration
 	doubts map[string]bool
 }
 
@@ -51,8 +56,12 @@ func (x *scoped) Lookup(context.Context, providers.Call) operation.Look {
 
 func (x *scoped) Contract(string) (operation.Contract, bool) { return x.a.contract, true }
 
-func (x *scoped) For(context.Context, events.IntentRecorded) (providers.Adapter, operation.Contract, error) {
-	return x, x.a.contract, nil
+func (x *scoped) For(_ context.Context, i events.IntentRecorded) (providers.Adapter, operation.Contract, error) {
+	c := x.a.contract
+	if late, differs := x.lateOf[strings.TrimPrefix(i.IntentDigest, "sha256-jcs:")]; differs {
+		c.LateApply = late
+	}
+	return x, c, nil
 }
 
 func newScoped(t *testing.T, class operation.Class, ops ...string) *scoped {
@@ -83,7 +92,7 @@ func newScoped(t *testing.T, class operation.Class, ops ...string) *scoped {
 func (x *scoped) executor(name string) *executor.Executor {
 	x.t.Helper()
 	e, err := executor.New(executor.Config{
-		Recorder: x.w, States: x.ledger, Claims: x.ledger, Stamps: x.ledger, Scopes: x.ledger, Adapters: x, Worker: name,
+		Recorder: x.w, States: ownClock{x.ledger, x.ahead}, Claims: x.ledger, Stamps: x.ledger, Scopes: x.ledger, Adapters: x, Worker: name,
 		LeaseGrace: 10 * time.Second, Now: time.Now, Random: func() float64 { return 0 },
 		Free: func(k dispatch.Key) {
 			x.mu.Lock()
@@ -212,6 +221,89 @@ func TestOlderWishDoesNotOverwriteANewerOne(t *testing.T) {
 		x.work(e, "older")
 		if got := x.of("older").Status; got != operation.StatusConfirmed {
 			t.Errorf("a person permitted it and it is %s, want confirmed", got)
+		}
+	})
+}
+
+// K3: that a third operation took the scope in between and wrote nothing does not
+// make the newest wish forgotten.
+func TestOlderWishIsHeldBackThoughTheLastToTakeTheScopeWroteNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newScoped(t, operation.ClassUpsert, "older", "newer", "refused", "refused-too")
+		x.answer = func(op string) operation.Outcome {
+			if op == "newer" {
+				return success("731")
+			}
+			return operation.Outcome{Word: operation.OutcomeRejected, Reason: "no"}
+		}
+		e := x.executor("w")
+		for _, op := range []string{"newer", "refused", "refused-too"} {
+			x.work(e, op)
+		}
+		x.work(e, "older")
+		if s := x.of("older"); x.sends("older") != 0 || s.Review == nil || s.Review.Reason != events.ReviewOvertaken {
+			t.Errorf("older sent %d requests, review %+v; want none, and scope_overtaken", x.sends("older"), s.Review)
+		}
+	})
+}
+
+// ownClock shows operations with the time stamps of a process that wrote them
+// itself and has not read them back.
+type ownClock struct {
+	*memledger.Ledger
+	ahead time.Duration
+}
+
+func (o ownClock) State(ctx context.Context, tenant, op string, min uint64) (operation.State, error) {
+	s, err := o.Ledger.State(ctx, tenant, op, min)
+	s.RecordedAt = s.RecordedAt.Add(o.ahead)
+	return s, err
+}
+
+// K3: which wish is older is the log's clock's to say, not that of the process
+// that wrote it.
+func TestOrderOfWishesIsThatOfTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newScoped(t, operation.ClassUpsert, "older", "newer")
+		x.ahead = 5 * time.Second
+		e := x.executor("w")
+		x.work(e, "newer")
+		x.work(e, "older")
+		if s := x.of("older"); x.sends("older") != 0 || s.Review == nil {
+			t.Errorf("older sent %d requests, review %+v; want none, and scope_overtaken", x.sends("older"), s.Review)
+		}
+	})
+}
+
+// A scope that was handed in holds operations of different actions: what may land
+// late is the holder's matter, not that of who waits.
+func TestScopeIsHeldAsLongAsTheHoldersOwnContractLetsItLandLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newScoped(t, operation.ClassUpsert, "op-1", "op-2")
+		n := 0
+		x.answer = func(string) operation.Outcome {
+			if n++; n == 1 {
+				return uncertain()
+			}
+			return success("731")
+		}
+		e := x.executor("w")
+		x.work(e, "op-1")
+		x.append(x.of("op-1"), events.RetryPermitted{
+			PermitID: "p", Basis: events.BasisKeyRetention, ValidUntil: time.Now().Add(time.Hour), RetryAt: time.Now(),
+			Next: events.Next{Action: events.NextAttempt, At: time.Now()},
+		})
+		x.work(e, "op-1")
+		x.lateOf = map[string]time.Duration{"op-1": 10 * time.Minute}
+		time.Sleep(time.Minute)
+		x.work(e, "op-2")
+		if x.sends("op-2") != 0 {
+			t.Fatal("op-2 was sent while a request of op-1 may land")
+		}
+		time.Sleep(10 * time.Minute)
+		x.work(e, "op-2")
+		if got := x.of("op-2").Status; got != operation.StatusConfirmed {
+			t.Errorf("op-2 is %s, want confirmed", got)
 		}
 	})
 }

@@ -43,8 +43,10 @@ type flight struct {
 	c    operation.Contract
 	a    providers.Adapter
 	step operation.Step
-	// behind is the place in the conflict scope that the attempt is taken after.
+	// behind is the place in the conflict scope that the attempt is taken after,
+	// newest when the newest wish was recorded that is confirmed in it.
 	behind uint64
+	newest time.Time
 	// req and probed are there once the request was checked.
 	req    *providers.Request
 	probed string

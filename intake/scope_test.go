@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/opledger/opledger/api"
 	"github.com/opledger/opledger/events"
@@ -79,7 +80,7 @@ func TestPossibleRepeatIsFlaggedAndHeldButNeverMerged(t *testing.T) {
 func TestDetailShowsTheRequestAndTheHolderOfTheScope(t *testing.T) {
 	f := newFixture(t)
 	mustSubmit(t, f, "acme", with("op-2", `"conflict_scope":"task-7"`))
-	if err := f.ledger.TakeScope(context.Background(), "acme", "task-7", "op-1", "a1", "w", 0); err != nil {
+	if err := f.ledger.TakeScope(context.Background(), "acme", "task-7", "op-1", "a1", "w", 0, time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	a, p := f.Get(t.Context(), "acme", []byte(`{"operation_id":"op-2","detail":true}`))

@@ -74,7 +74,7 @@ type Catalogue interface {
 
 // Scopes are the records of which operation took a conflict scope last.
 type Scopes interface {
-	LastScope(ctx context.Context, tenant, scope string) (operation string, seq uint64, err error)
+	LastScope(ctx context.Context, tenant, scope string) (events.ScopeTaken, error)
 }
 
 // Bounds of the service.
@@ -518,13 +518,13 @@ func (s *Service) detailed(ctx context.Context, state operation.State, detail bo
 	if s.cfg.Scopes == nil || state.Intent.ConflictScope == "" || state.Status.Final() {
 		return a
 	}
-	holder, _, err := s.cfg.Scopes.LastScope(ctx, state.Tenant, state.Intent.ConflictScope)
-	if err != nil || holder == "" || holder == state.OperationID {
+	taken, err := s.cfg.Scopes.LastScope(ctx, state.Tenant, state.Intent.ConflictScope)
+	if err != nil || taken.Operation == "" || taken.Operation == state.OperationID {
 		return a
 	}
-	a.ScopeTakenBy = holder
-	if last, err := s.cfg.States.State(ctx, state.Tenant, holder, 0); err == nil && step.Do == operation.DoAttempt {
-		a.NextReason = operation.EnterScope(state, last, c, step, p).Reason
+	a.ScopeTakenBy = taken.Operation
+	if last, err := s.cfg.States.State(ctx, state.Tenant, taken.Operation, 0); err == nil && step.Do == operation.DoAttempt {
+		a.NextReason = operation.EnterScope(state, last, taken, c, step, p).Reason
 	}
 	return a
 }

@@ -7,6 +7,15 @@ import (
 	"github.com/opledger/opledger/events"
 )
 
+// NewestWish returns when the newest wish was recorded that is confirmed in a
+// conflict scope, up to the operation that took it last.
+func NewestWish(last State, taken events.ScopeTaken) time.Time {
+	if last.Status == StatusConfirmed && last.RecordedAt.After(taken.Newest) {
+		return last.RecordedAt
+	}
+	return taken.Newest
+}
+
 // EnterScope decides whether an operation that may be attempted now (enter) may
 // take its conflict scope from the operation that took it last. It returns
 // enter, a wait, or a review to append. The caller has read who took it last
@@ -16,12 +25,12 @@ import (
 //
 // Who may wait for whom: an unknown outcome blocks its own scope and nothing
 // else.
-func EnterScope(s, last State, c Contract, enter Step, p Params) Step {
+func EnterScope(s, last State, taken events.ScopeTaken, c Contract, enter Step, p Params) Step {
 	if last.Tenant == s.Tenant && last.OperationID == s.OperationID {
 		return enter
 	}
-	if last.Status == StatusAbsent {
-		// It is named by the log and is not in it.
+	if last.Status == StatusAbsent || last.unclear(taken) {
+		// Nobody knows what it did.
 		return Step{Reason: ReasonScopeHeld}
 	}
 	if until, held := last.holdsScope(c, p); held {
@@ -31,9 +40,9 @@ func EnterScope(s, last State, c Contract, enter Step, p Params) Step {
 		return enter // a person has seen it, and takes the risk
 	}
 	switch {
-	case len(s.Unresolved()) > 0:
+	case s.sentBefore(taken):
 		return overtaken(last, "a repeat would come after what it wrote")
-	case c.Class == ClassUpsert && last.Status == StatusConfirmed && last.RecordedAt.After(s.RecordedAt):
+	case c.Class == ClassUpsert && NewestWish(last, taken).After(s.RecordedAt):
 		return overtaken(last, "an older wish would overwrite a newer one")
 	}
 	return enter
@@ -42,6 +51,22 @@ func EnterScope(s, last State, c Contract, enter Step, p Params) Step {
 func overtaken(last State, why string) Step {
 	return review(ReasonScopeOvertaken, events.ReviewOvertaken,
 		"operation "+last.OperationID+" has taken the conflict scope since: "+why)
+}
+
+// unclear reports whether the log tells less of an operation that is not final
+// than what it did: messages that can't be read, or no word of the attempt that
+// took the conflict scope.
+func (s State) unclear(taken events.ScopeTaken) bool {
+	_, known := s.AttemptByID(taken.Attempt)
+	missing := taken.Attempt != "" && !known && len(s.Attempts) < MaxAttemptsKept
+	return !s.Status.Final() && (s.Halted != "" || missing)
+}
+
+// sentBefore reports whether an attempt in doubt was started before somebody took
+// the conflict scope. One that was started later and did not take it was never
+// sent.
+func (s State) sentBefore(taken events.ScopeTaken) bool {
+	return slices.ContainsFunc(s.Unresolved(), func(a Attempt) bool { return !taken.At.Before(a.StartedAt) })
 }
 
 // holdsScope reports whether an operation may still change its outside object,

@@ -1,6 +1,7 @@
 package operation_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -48,24 +49,73 @@ func TestScopeIsHeldByWhoIsInDoubt(t *testing.T) {
 			j.must(events.ReviewOpened{Reason: events.ReviewNoEvidence})
 			j.decide(c, operation.Decision{Word: events.DecideUndetermined})
 		}, operation.DoWait, operation.ReasonScopeHeld},
+		{"a message that can't be read", func(j *journal) {
+			j.s, _ = operation.Evolve(j.s, events.Record{Seq: j.s.LastSeq + 1, Stamp: j.now, Err: errors.New("damaged")})
+		}, operation.DoWait, operation.ReasonScopeHeld},
 	}
 	for _, row := range rows {
 		last := started(t, c)
 		row.last(last)
 		self := last.s
 		self.OperationID, self.Attempts, self.RecordedAt = "op-2", nil, last.now.Add(time.Hour)
-		got := operation.EnterScope(self, last.s, c, enter, last.params())
+		got := operation.EnterScope(self, last.s, taken(last.s), c, enter, last.params())
 		if got.Do != row.want || got.Reason != row.why {
 			t.Errorf("%s: got %v %s, want %v %s", row.name, got.Do, got.Reason, row.want, row.why)
 		}
-		if got := operation.EnterScope(last.s, last.s, c, enter, last.params()); got.Do != operation.DoAttempt {
+		if got := operation.EnterScope(last.s, last.s, taken(last.s), c, enter, last.params()); got.Do != operation.DoAttempt {
 			t.Errorf("%s: an operation waits for itself: %+v", row.name, got)
 		}
 	}
 	// Named by the log and missing from it: nobody knows, so nobody enters.
 	self := started(t, c).s
-	if got := operation.EnterScope(self, operation.State{Tenant: "acme", OperationID: "gone"}, c, enter, started(t, c).params()); got.Reason != operation.ReasonScopeHeld {
+	if got := operation.EnterScope(self, operation.State{Tenant: "acme", OperationID: "gone"}, events.ScopeTaken{}, c, enter, started(t, c).params()); got.Reason != operation.ReasonScopeHeld {
 		t.Errorf("a holder without events: got %s, want it to hold", got.Reason)
+	}
+}
+
+// taken is the record of an operation's last attempt.
+func taken(s operation.State) events.ScopeTaken {
+	t := events.ScopeTaken{Operation: s.OperationID, Seq: s.LastSeq, At: s.UpdatedAt}
+	if n := len(s.Attempts); n > 0 {
+		t.Attempt, t.At = s.Attempts[n-1].ID, s.Attempts[n-1].StartedAt
+	}
+	return t
+}
+
+// The log names the attempt that took the scope, and the holder's own messages do
+// not: one of them is lost, and nobody knows what it did (I16).
+func TestScopeIsHeldWhereTheAttemptThatTookItIsMissing(t *testing.T) {
+	t.Parallel()
+	c := contractK3()
+	last := started(t, c).s
+	self := last
+	self.OperationID = "op-2"
+	rec := taken(last)
+	rec.Attempt = "a1"
+	enter := operation.Step{Do: operation.DoAttempt}
+	if got := operation.EnterScope(self, last, rec, c, enter, started(t, c).params()); got.Reason != operation.ReasonScopeHeld {
+		t.Errorf("got %v %s, want it held", got.Do, got.Reason)
+	}
+}
+
+// An attempt that was started and never took the scope was never sent: nobody
+// came between, and no person is asked.
+func TestAttemptThatNeverTookTheScopeIsRepeatedWithoutAPerson(t *testing.T) {
+	t.Parallel()
+	c := contractK3()
+	other := started(t, c)
+	other.start("b1", "")
+	other.answer(c, "b1", operation.Outcome{Word: operation.OutcomeSuccess, ExternalID: "C-1"})
+	last := other.s
+	last.OperationID = "op-2"
+	j := started(t, c)
+	j.start("a1", "")
+	j.lost(c, "a1")
+	before := taken(last)
+	before.At = j.s.Attempts[0].StartedAt.Add(-time.Second)
+	enter := operation.Step{Do: operation.DoAttempt, PermitID: "p1"}
+	if got := operation.EnterScope(j.s, last, before, c, enter, j.params()); got.Do != operation.DoAttempt {
+		t.Errorf("got %v %s, want the attempt", got.Do, got.Reason)
 	}
 }
 
@@ -81,7 +131,9 @@ func TestRepeatAfterAnotherOperationOfTheScopeNeedsAPerson(t *testing.T) {
 	j := started(t, c)
 	j.start("a1", "")
 	j.lost(c, "a1")
-	got := operation.EnterScope(j.s, last, c, operation.Step{Do: operation.DoAttempt, Reason: operation.ReasonPermitted, PermitID: "p1"}, j.params())
+	after := taken(last)
+	after.At = j.now
+	got := operation.EnterScope(j.s, last, after, c, operation.Step{Do: operation.DoAttempt, Reason: operation.ReasonPermitted, PermitID: "p1"}, j.params())
 	if got.Do != operation.DoAppend || got.Reason != operation.ReasonScopeOvertaken {
 		t.Fatalf("got %v %s, want a review", got.Do, got.Reason)
 	}
@@ -90,7 +142,7 @@ func TestRepeatAfterAnotherOperationOfTheScopeNeedsAPerson(t *testing.T) {
 		t.Errorf("got %s, review %+v", j.s.Status, j.s.Review)
 	}
 	j.must(operatorPermit(j))
-	if got := operation.EnterScope(j.s, last, c, operation.Step{Do: operation.DoAttempt, PermitID: "p1"}, j.params()); got.Do != operation.DoAttempt {
+	if got := operation.EnterScope(j.s, last, after, c, operation.Step{Do: operation.DoAttempt, PermitID: "p1"}, j.params()); got.Do != operation.DoAttempt {
 		t.Errorf("a person permitted it: got %v %s, want the attempt", got.Do, got.Reason)
 	}
 }

@@ -29,15 +29,10 @@ type Ledger struct {
 	claims       map[string]claim
 	revision     uint64
 	behind       map[string]uint64
-	scopes       map[string]taken
+	scopes       map[string]events.ScopeTaken
 	// BeforeScope may refuse the record of a conflict scope before it is
 	// stored, AfterScope lose its answer. Both may be nil.
 	BeforeScope, AfterScope func(operation string) error
-}
-
-type taken struct {
-	operation string
-	seq       uint64
 }
 
 type claim struct {
@@ -50,20 +45,19 @@ type claim struct {
 func New(now func() time.Time) *Ledger {
 	return &Ledger{
 		Now: now, records: make(map[string][]events.Record), claims: make(map[string]claim),
-		behind: make(map[string]uint64), scopes: make(map[string]taken),
+		behind: make(map[string]uint64), scopes: make(map[string]events.ScopeTaken),
 	}
 }
 
 // LastScope implements executor.Scopes.
-func (l *Ledger) LastScope(_ context.Context, tenant, scope string) (string, uint64, error) {
+func (l *Ledger) LastScope(_ context.Context, tenant, scope string) (events.ScopeTaken, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := l.scopes[key(tenant, scope)]
-	return t.operation, t.seq, nil
+	return l.scopes[key(tenant, scope)], nil
 }
 
 // TakeScope implements executor.Scopes.
-func (l *Ledger) TakeScope(ctx context.Context, tenant, scope, operation, _, _ string, expected uint64) error {
+func (l *Ledger) TakeScope(ctx context.Context, tenant, scope, operation, attemptID, _ string, expected uint64, newest time.Time) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -72,7 +66,7 @@ func (l *Ledger) TakeScope(ctx context.Context, tenant, scope, operation, _, _ s
 			return err
 		}
 	}
-	if err := l.takeScope(key(tenant, scope), operation, expected); err != nil {
+	if err := l.takeScope(key(tenant, scope), events.ScopeTaken{Operation: operation, Attempt: attemptID, Newest: newest}, expected); err != nil {
 		return err
 	}
 	if l.AfterScope != nil {
@@ -81,14 +75,15 @@ func (l *Ledger) TakeScope(ctx context.Context, tenant, scope, operation, _, _ s
 	return nil
 }
 
-func (l *Ledger) takeScope(k, operation string, expected uint64) error {
+func (l *Ledger) takeScope(k string, t events.ScopeTaken, expected uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.scopes[k].seq != expected {
+	if l.scopes[k].Seq != expected {
 		return fmt.Errorf("memledger: scope %s: %w", k, events.ErrConflict)
 	}
 	l.seq++
-	l.scopes[k] = taken{operation, l.seq}
+	t.Seq, t.At = l.seq, l.Now()
+	l.scopes[k] = t
 	return nil
 }
 

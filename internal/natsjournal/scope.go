@@ -13,40 +13,47 @@ import (
 	"github.com/opledger/opledger/events"
 )
 
-// LastScope returns the operation that took a conflict scope last, and the
-// sequence number of that record: "" and 0 if nobody has. It reads from the
-// stream's leader. A record that can't be read is an error: whoever may not
-// know who holds a scope must not enter it.
-func (j *Journal) LastScope(ctx context.Context, tenant, scope string) (operation string, seq uint64, err error) {
+// LastScope returns who took a conflict scope last. It reads from the stream's
+// leader. A record that can't be read is an error: whoever may not know who holds
+// a scope must not enter it.
+func (j *Journal) LastScope(ctx context.Context, tenant, scope string) (events.ScopeTaken, error) {
+	var none events.ScopeTaken
 	subject, err := j.subjects.Scope(tenant, scope)
 	if err != nil {
-		return "", 0, err
+		return none, err
 	}
 	m, err := j.getPatiently(ctx, getRequest{LastFor: subject})
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return "", 0, fmt.Errorf("natsjournal: read %s: %w", subject, err)
+		return none, fmt.Errorf("natsjournal: read %s: %w", subject, err)
 	case errors.Is(err, ErrNotFound):
-		return "", 0, nil
+		return none, nil
 	case err != nil:
-		return "", 0, fmt.Errorf("natsjournal: read %s: %w", subject, err)
+		return none, fmt.Errorf("natsjournal: read %s: %w", subject, err)
 	}
 	s, err := events.DecodeSystem(m.Data)
 	if err != nil {
-		return "", 0, fmt.Errorf("natsjournal: read %s: %w", subject, err)
+		return none, fmt.Errorf("natsjournal: read %s: %w", subject, err)
 	}
-	operation, _ = s.Data["operation_id"].(string)
-	if err := events.CheckID("operation_id", operation); s.Kind != events.SystemScopeTaken || err != nil {
-		return "", 0, fmt.Errorf("natsjournal: read %s: message %d names no operation", subject, m.Seq)
+	t := events.ScopeTaken{Seq: m.Seq, At: m.Time}
+	t.Operation, _ = s.Data["operation_id"].(string)
+	t.Attempt, _ = s.Data["attempt_id"].(string)
+	if newest, told := s.Data["newest_confirmed"].(string); told {
+		if t.Newest, err = time.Parse(time.RFC3339Nano, newest); err != nil {
+			return none, fmt.Errorf("natsjournal: read %s: message %d: %w", subject, m.Seq, err)
+		}
 	}
-	return operation, m.Seq, nil
+	if err := events.CheckID("operation_id", t.Operation); s.Kind != events.SystemScopeTaken || err != nil {
+		return none, fmt.Errorf("natsjournal: read %s: message %d names no operation", subject, m.Seq)
+	}
+	return t, nil
 }
 
 // TakeScope records that an attempt of an operation takes a conflict scope, right
-// after the record with sequence number expected (0: as the first). The errors
-// are those of Append. After an error other than ErrConflict the record may be
+// after the record with sequence number expected (0: as the first), and of when the
+// newest wish is that was confirmed in it before. The errors are those of Append. After an error other than ErrConflict the record may be
 // stored; whoever got one must not send.
-func (j *Journal) TakeScope(ctx context.Context, tenant, scope, operation, attemptID, actor string, expected uint64) error {
+func (j *Journal) TakeScope(ctx context.Context, tenant, scope, operation, attemptID, actor string, expected uint64, newest time.Time) error {
 	subject, err := j.subjects.Scope(tenant, scope)
 	if err != nil {
 		return err
@@ -54,6 +61,9 @@ func (j *Journal) TakeScope(ctx context.Context, tenant, scope, operation, attem
 	s := events.System{
 		ID: events.NewID(), Ledger: j.ledger, Kind: events.SystemScopeTaken, Time: time.Now(), Actor: actor,
 		Data: map[string]any{"tenant": tenant, "conflict_scope": scope, "operation_id": operation, "attempt_id": attemptID},
+	}
+	if !newest.IsZero() {
+		s.Data["newest_confirmed"] = newest.UTC().Format(time.RFC3339Nano)
 	}
 	body, err := events.EncodeSystem(s)
 	if err != nil {

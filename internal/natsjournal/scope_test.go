@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -24,7 +25,7 @@ func TestOneOfSixteenTakesTheScope(t *testing.T) {
 		for i := range 16 {
 			wg.Go(func() {
 				op := fmt.Sprintf("op-%d-%d", round, i)
-				err := j.TakeScope(t.Context(), "acme", "contact-7", op, "a1", "w", behind)
+				err := j.TakeScope(t.Context(), "acme", "contact-7", op, "a1", "w", behind, time.Time{})
 				switch {
 				case err == nil:
 					mu.Lock()
@@ -36,14 +37,14 @@ func TestOneOfSixteenTakesTheScope(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		holder, seq, err := j.LastScope(t.Context(), "acme", "contact-7")
-		if err != nil || len(wins) != 1 || holder != wins[0] || seq <= behind {
-			t.Fatalf("round %d: winners %v, holder %q at %d, error %v", round, wins, holder, seq, err)
+		got, err := j.LastScope(t.Context(), "acme", "contact-7")
+		if err != nil || len(wins) != 1 || got.Operation != wins[0] || got.Seq <= behind || got.Attempt != "a1" || got.At.IsZero() {
+			t.Fatalf("round %d: winners %v, holder %q at %d, error %v", round, wins, got.Operation, got.Seq, err)
 		}
-		behind = seq
+		behind = got.Seq
 	}
-	if holder, seq, err := j.LastScope(t.Context(), "other", "contact-7"); holder != "" || seq != 0 || err != nil {
-		t.Errorf("another tenant: %q at %d, error %v; want nobody (I15)", holder, seq, err)
+	if got, err := j.LastScope(t.Context(), "other", "contact-7"); got.Seq != 0 || err != nil {
+		t.Errorf("another tenant: %q at %d, error %v; want nobody (I15)", got.Operation, got.Seq, err)
 	}
 }
 
@@ -56,13 +57,13 @@ func TestScopeIsTakenOnceDespiteFaults(t *testing.T) {
 		for b := range faults {
 			scope := fmt.Sprintf("s-%d-%d", a, b)
 			breakNext(j, script(a, b))
-			if err := j.TakeScope(t.Context(), "acme", scope, "op", "a1", "w", 0); err != nil {
+			if err := j.TakeScope(t.Context(), "acme", scope, "op", "a1", "w", 0, time.Time{}); err != nil {
 				t.Fatalf("faults %d, %d: %v", a, b, err)
 			}
 			breakNext(j, script(a, b))
-			wantError(t, j.TakeScope(t.Context(), "acme", scope, "other", "a2", "w", 0), ErrConflict)
-			if holder, _, err := j.LastScope(t.Context(), "acme", scope); holder != "op" || err != nil {
-				t.Fatalf("faults %d, %d: holder %q, error %v", a, b, holder, err)
+			wantError(t, j.TakeScope(t.Context(), "acme", scope, "other", "a2", "w", 0, time.Time{}), ErrConflict)
+			if got, err := j.LastScope(t.Context(), "acme", scope); got.Operation != "op" || err != nil {
+				t.Fatalf("faults %d, %d: holder %q, error %v", a, b, got.Operation, err)
 			}
 		}
 	}
@@ -71,18 +72,26 @@ func TestScopeIsTakenOnceDespiteFaults(t *testing.T) {
 // A record that can't be read is no licence to enter.
 func TestUnreadableScopeIsAnError(t *testing.T) {
 	t.Parallel()
+	newest := time.Date(2026, 12, 1, 10, 0, 0, 7, time.UTC)
 	j := journal(t)
-	for _, body := range []string{"", "{", `{"type":"io.opledger.v1.Checkpoint","data":{}}`, `{"type":"io.opledger.v1.ScopeTaken","data":{"operation_id":"a.b"}}`} {
+	for _, body := range []string{"", "{", `{"type":"io.opledger.v1.Checkpoint","data":{}}`, `{"type":"io.opledger.v1.ScopeTaken","data":{"operation_id":"a.b"}}`,
+		`{"type":"io.opledger.v1.ScopeTaken","data":{"operation_id":"op","newest_confirmed":"today"}}`} {
 		m := nats.NewMsg("opledger.scopes.acme.s1")
 		m.Data = []byte(body)
 		if _, err := j.nc.RequestMsgWithContext(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
-		if holder, _, err := j.LastScope(t.Context(), "acme", "s1"); err == nil {
-			t.Errorf("body %q: holder %q, want an error", body, holder)
+		if got, err := j.LastScope(t.Context(), "acme", "s1"); err == nil {
+			t.Errorf("body %q: holder %q, want an error", body, got.Operation)
 		}
 	}
-	if err := j.TakeScope(t.Context(), "acme", "a.b", "op", "a1", "w", 0); err == nil {
+	if err := j.TakeScope(t.Context(), "acme", "s2", "op", "a1", "w", 0, newest); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := j.LastScope(t.Context(), "acme", "s2"); err != nil || !got.Newest.Equal(newest) {
+		t.Errorf("newest wish %v, error %v; want %v", got.Newest, err, newest)
+	}
+	if err := j.TakeScope(t.Context(), "acme", "a.b", "op", "a1", "w", 0, time.Time{}); err == nil {
 		t.Error("a scope that is no id was taken")
 	}
 }

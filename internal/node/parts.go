@@ -34,8 +34,8 @@ func (j journal) Append(ctx context.Context, e events.Event, expected uint64) (e
 }
 
 // TakeScope implements executor.Scopes.
-func (j journal) TakeScope(ctx context.Context, tenant, scope, op, attemptID, actor string, behind uint64) error {
-	return conflict(j.Journal.TakeScope(ctx, tenant, scope, op, attemptID, actor, behind))
+func (j journal) TakeScope(ctx context.Context, tenant, scope, op, attemptID, actor string, behind uint64, newest time.Time) error {
+	return conflict(j.Journal.TakeScope(ctx, tenant, scope, op, attemptID, actor, behind, newest))
 }
 
 func conflict(err error) error {
