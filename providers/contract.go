@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"slices"
 	"time"
 
@@ -185,6 +186,10 @@ func (f *File) Scope(action string, boundArgs []byte, account events.Account) (s
 	if err != nil {
 		return "", err
 	}
+	// Many providers take "Ann@x.org" and "ann@x.org" for one object, also where they
+	// don't say so. One scope too few lets both be in doubt; one for two objects only
+	// lets them wait for each other.
+	text = strings.ToLower(strings.Join(strings.Fields(text), " "))
 	if text == "" {
 		return "", fmt.Errorf("%w: the scope of %s is empty", errMissing, action)
 	}

@@ -313,6 +313,9 @@ func TestAScopeIsAnIDOfProviderAccountAndExternalKey(t *testing.T) {
 	if got := scope(`{"ref":"r","title":"b"}`, account); got != base {
 		t.Error("another title: got another scope")
 	}
+	if got := scope(`{"ref":" R ","title":"a"}`, account); got != base {
+		t.Error("the same key in capitals, between blanks: got another scope, and many a provider takes both for one")
+	}
 	if got := scope(`{"ref":"r","title":"a"}`, events.Account{Name: "second name", ProviderID: "acct_1"}); got != base {
 		t.Error("another name of the same account: got another scope")
 	}
