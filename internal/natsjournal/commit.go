@@ -27,6 +27,8 @@ import (
 const (
 	// maxBatch is how many events go together; the server's limit is 1000.
 	maxBatch = 256
+	// maxBatchBytes bounds what their bodies hold together.
+	maxBatchBytes = 4 << 20
 	// minBatch is the smallest batch that is ever worth its files.
 	minBatch = 4
 	// sureBatch is worth it whatever the last measurements say.
@@ -59,6 +61,7 @@ type committer struct {
 
 // waiting is one append in the queue.
 type waiting struct {
+	ctx     context.Context //nolint:containedctx // that of whoever waits
 	msg     *nats.Msg
 	verdict chan pubAck
 }
@@ -68,12 +71,12 @@ func newCommitter(j *Journal, apart bool) *committer {
 }
 
 // publish hands one append over and returns what the stream said of it. When ctx
-// ends first, it may still be published.
+// ends first, it may still be published if that is under way.
 func (c *committer) publish(ctx context.Context, msg *nats.Msg) pubAck {
 	if c.apart {
 		return c.j.publish(ctx, msg)
 	}
-	w := &waiting{msg: msg, verdict: make(chan pubAck, 1)}
+	w := &waiting{ctx: ctx, msg: msg, verdict: make(chan pubAck, 1)}
 	c.mu.Lock()
 	c.queue = append(c.queue, w)
 	if !c.draining {
@@ -116,11 +119,17 @@ func (c *committer) next() []*waiting {
 	defer c.mu.Unlock()
 	var round, rest []*waiting
 	subjects := make(map[string]bool)
+	size := 0
 	for _, w := range c.queue {
-		if len(round) == maxBatch || subjects[w.msg.Subject] {
+		if w.ctx.Err() != nil {
+			continue // given up, and never published
+		}
+		full := len(round) == maxBatch || (size > 0 && size+len(w.msg.Data) > maxBatchBytes)
+		if full || subjects[w.msg.Subject] {
 			rest = append(rest, w)
 			continue
 		}
+		size += len(w.msg.Data)
 		subjects[w.msg.Subject] = true
 		round = append(round, w)
 	}

@@ -177,12 +177,89 @@ func TestBatchedAppendsAreStoredOnceUnderRandomFaults(t *testing.T) {
 	})
 }
 
+// stuck answers nothing until it is let go, and notes what it is asked.
+type stuck struct {
+	transport
+	free  chan struct{}
+	asked chan string
+}
+
+func (s *stuck) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
+	s.asked <- msg.Subject
+	select {
+	case <-s.free:
+		return nil, nats.ErrTimeout
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// While the stream does not answer, those that give up leave the queue: what
+// nobody waits for any more is not published when it answers again.
+func TestWhoGivesUpInTheQueueIsNotPublishedLater(t *testing.T) {
+	t.Parallel()
+	j := &Journal{call: time.Minute}
+	s := &stuck{free: make(chan struct{}), asked: make(chan string, 10)}
+	j.tr = s
+	c := newCommitter(j, false)
+	ctx, giveUp := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { c.publish(t.Context(), nats.NewMsg("first")) })
+	if got := <-s.asked; got != "first" {
+		t.Fatalf("asked %s, want first", got)
+	}
+	wg.Go(func() { c.publish(ctx, nats.NewMsg("given-up")) })
+	for c.waiting() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	giveUp()
+	wg.Go(func() { c.publish(t.Context(), nats.NewMsg("last")) })
+	for c.waiting() < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	close(s.free)
+	wg.Wait()
+	if got := <-s.asked; got != "last" {
+		t.Errorf("asked %s after that, want last", got)
+	}
+}
+
+func (c *committer) waiting() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.queue)
+}
+
+// A batch is bounded in bytes, too: many large events are not one request.
+func TestBatchIsBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	c := newCommitter(nil, false)
+	for i := range 20 {
+		m := nats.NewMsg(fmt.Sprintf("s.%d", i))
+		m.Data = make([]byte, events.MaxEventSize)
+		c.queue = append(c.queue, &waiting{ctx: t.Context(), msg: m})
+	}
+	n := 0
+	for round := c.next(); len(round) > 0; round = c.next() {
+		bytes := 0
+		for _, w := range round {
+			bytes += len(w.msg.Data)
+		}
+		if n += len(round); bytes > maxBatchBytes {
+			t.Errorf("a round of %d bytes, at most %d", bytes, maxBatchBytes)
+		}
+	}
+	if n != 20 {
+		t.Errorf("%d of 20 came out", n)
+	}
+}
+
 // Appends to one subject at the same time never share a batch.
 func TestOneSubjectNeverStandsTwiceInABatch(t *testing.T) {
 	t.Parallel()
 	c := newCommitter(nil, false)
 	for i := range 10 {
-		c.queue = append(c.queue, &waiting{msg: nats.NewMsg(fmt.Sprintf("s.%d", i%3))})
+		c.queue = append(c.queue, &waiting{ctx: t.Context(), msg: nats.NewMsg(fmt.Sprintf("s.%d", i%3))})
 	}
 	var sizes []int
 	for round := c.next(); len(round) > 0; round = c.next() {
