@@ -206,7 +206,8 @@ type Outcome struct {
 	// no arguments and no secrets.
 	Unknown events.UnknownReason
 	Reason  string
-	// Final: a repeat with the same key can't help (a stored error replayed).
+	// Final: no repeat can help (a stored error is replayed, or a 2xx can't be
+	// understood).
 	Final bool
 	// AnswersKey: a rejection that is valid for every attempt with the key.
 	AnswersKey bool

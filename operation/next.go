@@ -315,7 +315,9 @@ func permitStands(s State, c Contract, p Params, m *Permit) bool {
 	case events.BasisKeyRetention:
 		end, ok := c.keyDeadline(s.FirstSend)
 		return ok && !s.NoRepeat && !s.Sighted && p.Now.Add(p.Lease).Before(end)
-	case events.BasisAbsentProven, events.BasisDeclaredRisk:
+	case events.BasisAbsentProven:
+		return !s.NoRepeat && !s.Sighted
+	case events.BasisDeclaredRisk:
 		return !s.Sighted
 	}
 	return false
@@ -323,7 +325,7 @@ func permitStands(s State, c Contract, p Params, m *Permit) bool {
 
 // permitRepeat writes a permit by key or by proven absence, where one is safe.
 func permitRepeat(s State, c Contract, p Params) (Step, bool) {
-	if s.Sighted || s.unsendable() || s.Intent.OnUnknown == events.OnUnknownReview ||
+	if s.Sighted || s.NoRepeat || s.unsendable() || s.Intent.OnUnknown == events.OnUnknownReview ||
 		s.counted() >= c.maxAttempts(s.Intent) || s.Started >= MaxAttemptsEver || !s.approved(p.Now) {
 		return Step{}, false
 	}
@@ -339,7 +341,7 @@ func permitRepeat(s State, c Contract, p Params) (Step, bool) {
 	if m := s.lastEnd().Add(c.LateApply); !c.ConcurrentSafe && retryAt.Before(m) {
 		retryAt = m
 	}
-	if limit, ok := c.keyDeadline(s.FirstSend); ok && !s.NoRepeat {
+	if limit, ok := c.keyDeadline(s.FirstSend); ok {
 		if !end.IsZero() && end.Before(limit) {
 			limit = end
 		}
@@ -410,6 +412,8 @@ func whyReview(s State, c Contract, p Params) (events.ReviewReason, string) {
 		return events.ReviewAttemptsExhausted, fmt.Sprintf("%d attempts were made", s.counted())
 	case byKey && !s.NoRepeat:
 		return events.ReviewKeyExpired, "the provider may have forgotten the key: its retention less the margin is over"
+	case absenceProven(s, c):
+		return events.ReviewEvidenceExhausted, "it was not found where it should show by now, and after the answer that came no repeat can help"
 	case c.Lookup.Available:
 		return events.ReviewEvidenceExhausted, fmt.Sprintf("%d looks did not find it, and that does not prove absence", s.Looks)
 	}

@@ -189,7 +189,7 @@ type State struct {
 	Permit    *Permit   `json:"permit,omitempty"`
 	// RiskTaken: the repeat that the approval declared has been permitted.
 	RiskTaken bool `json:"risk_taken,omitempty"`
-	// NoRepeat: an answer said that a repeat with the key can't help.
+	// NoRepeat: after an answer no repeat can help, so no machine permits one.
 	NoRepeat bool `json:"no_repeat,omitempty"`
 	// Sighted: something was seen that may be our object; such an operation is
 	// never absent, and no repeat is permitted without a person.

@@ -353,11 +353,13 @@ func (h *HTTP) outcome(r *Request, x exchange, cred credential) operation.Outcom
 		}
 		o := uncertain(x.status, x.transport.Error)
 		o.Unknown, o.ProviderRequestID = unknownFor(x.transport.Error), id
+		o.Final = unexpected(x.status, o)
 		return o
 	}
 	ans := newAnswer(x.status, x.header, x.body)
 	o := r.action.judge(r.scope, ans)
 	o.ProviderRequestID = id
+	o.Final = o.Final || unexpected(x.status, o)
 	if r.action.honourRetryAfter {
 		o.RetryAfter = retryAfter(x.header, h.now())
 	}
@@ -365,4 +367,11 @@ func (h *HTTP) outcome(r *Request, x exchange, cred credential) operation.Outcom
 		o.Result = r.action.scrubber(r.scope, cred.reveal()...).result(ans.doc)
 	}
 	return o
+}
+
+// unexpected reports whether a 2xx came whole and can't be understood: most
+// likely the provider did something, and its answer to a repeat would be no easier
+// to understand.
+func unexpected(status int, o operation.Outcome) bool {
+	return status >= 200 && status < 300 && o.Unknown == events.UnknownUnreadable
 }
