@@ -1,6 +1,7 @@
 package intake_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,6 +27,8 @@ type shop struct {
 	contract operation.Contract
 	// down: the store of old revisions does not answer.
 	down bool
+	// digest is that of the contract in force; empty means sha256:c1.
+	digest string
 }
 
 func (s *shop) Offer(_ context.Context, provider, account, action string) (intake.Offer, error) {
@@ -38,7 +41,7 @@ func (s *shop) Offer(_ context.Context, provider, account, action string) (intak
 		return intake.Offer{}, intake.ErrNoAccount
 	}
 	return intake.Offer{
-		Contract: s.contract, Ref: events.ContractRef{Name: "crm", Revision: 1, Digest: "sha256:c1"},
+		Contract: s.contract, Ref: events.ContractRef{Name: "crm", Revision: 1, Digest: cmp.Or(s.digest, "sha256:c1")},
 		Account: events.Account{Name: account, ProviderID: "acct_1"}, SchemaVersion: "v1",
 	}, nil
 }

@@ -206,9 +206,10 @@ func (s *Service) submit(ctx context.Context, tenant string, raw []byte) (api.An
 		if err != nil {
 			return fail(s.unavailable(ctx, "read the operation", err))
 		}
-		repeated := state.Status != operation.StatusAbsent
+		repeated, equal := state.Status != operation.StatusAbsent, true
 		if repeated {
-			if p := s.compare(ctx, state, req); p != nil {
+			var p *api.Problem
+			if equal, p = s.compare(ctx, state, req); p != nil {
 				return fail(p)
 			}
 		} else {
@@ -230,7 +231,7 @@ func (s *Service) submit(ctx context.Context, tenant string, raw []byte) (api.An
 				slog.String("operation_id", id), slog.String("provider", intent.Provider), slog.String("action", intent.Action))
 		}
 		if req.Approval != nil {
-			if p := s.approvable(ctx, state, req); p != nil {
+			if p := s.approvable(ctx, state, req, equal); p != nil {
 				return fail(p)
 			}
 			state, p = s.approveWithSubmit(ctx, state, *req.Approval)
@@ -246,9 +247,9 @@ func (s *Service) submit(ctx context.Context, tenant string, raw []byte) (api.An
 }
 
 // approvable refuses an approval that comes with a repeat and would bind what
-// its approver did not see: another choice for unknown outcomes, or another
-// revision of the contract.
-func (s *Service) approvable(ctx context.Context, state operation.State, req api.SubmitRequest) *api.Problem {
+// its approver did not see: other arguments, another choice for unknown outcomes,
+// or another revision of the contract.
+func (s *Service) approvable(ctx context.Context, state operation.State, req api.SubmitRequest, equal bool) *api.Problem {
 	seen := req.OnUnknown
 	if seen == "" {
 		seen = events.OnUnknownContract
@@ -257,12 +258,12 @@ func (s *Service) approvable(ctx context.Context, state operation.State, req api
 	if err != nil {
 		return s.unavailable(ctx, "find the contract", err)
 	}
-	if seen == state.Intent.OnUnknown && offer.Ref.Digest == state.Intent.Digest {
+	if equal && seen == state.Intent.OnUnknown && offer.Ref.Digest == state.Intent.Digest {
 		return nil
 	}
 	p := api.NewProblem(api.ProblemDigestMismatch,
-		"the recorded intent has on_unknown %s and contract %s; approve it by its digest %s",
-		state.Intent.OnUnknown, state.Intent.Digest, state.Intent.IntentDigest)
+		"the recorded intent has args %s, on_unknown %s and contract %s; approve it by its digest %s",
+		state.Intent.ArgsDigest, state.Intent.OnUnknown, state.Intent.Digest, state.Intent.IntentDigest)
 	a := api.NewAnswer(state, s.cfg.Now())
 	p.Answer = &a
 	return p
@@ -306,8 +307,9 @@ func (s *Service) operationID(tenant, id, source, sourceEventID, slot string) (s
 }
 
 // compare holds a repeat against the stored intent, bound with the contract
-// that is stored in the intent.
-func (s *Service) compare(ctx context.Context, state operation.State, req api.SubmitRequest) *api.Problem {
+// that is stored in the intent. It reports whether they are equal; a difference
+// in nothing but arguments that the contract ignores is no problem.
+func (s *Service) compare(ctx context.Context, state operation.State, req api.SubmitRequest) (bool, *api.Problem) {
 	again := events.IntentRecorded{
 		Provider: req.Provider, Account: events.Account{Name: req.Account}, Action: req.Action,
 	}
@@ -315,23 +317,32 @@ func (s *Service) compare(ctx context.Context, state operation.State, req api.Su
 	if errors.Is(err, ErrArguments) {
 		bound = req.Args // what does not even fit the stored action differs from it
 	} else if err != nil {
-		return s.unavailable(ctx, "read the contract of the recorded intent", err)
+		return false, s.unavailable(ctx, "read the contract of the recorded intent", err)
 	}
 	doc, err := canonical(bound)
 	if err != nil {
-		return api.NewProblem(api.ProblemMalformed, "args: %v", err)
+		return false, api.NewProblem(api.ProblemMalformed, "args: %v", err)
 	}
 	again.ArgsDigest = digest(doc)
 	fields := operation.Difference(state.Intent, again)
 	if len(fields) == 0 {
-		return nil
+		return true, nil
+	}
+	if slices.Equal(fields, []string{"args"}) {
+		contract, err := s.cfg.Catalogue.Contract(ctx, state.Intent)
+		if err != nil {
+			return false, s.unavailable(ctx, "read the contract of the recorded intent", err)
+		}
+		if sameBut(contract.IgnoredArgs, state.Intent.Args, doc) {
+			return false, nil
+		}
 	}
 	p := api.NewProblem(api.ProblemConflict, "%s is recorded with other content: %s differ; a new wish needs a new operation id",
 		state.OperationID, strings.Join(fields, ", "))
 	p.Fields, p.RecordedDigest, p.ReceivedDigest = fields, state.Intent.ArgsDigest, again.ArgsDigest
 	a := api.NewAnswer(state, s.cfg.Now())
 	p.Answer = &a
-	return p
+	return false, p
 }
 
 // freeze makes the intent that is recorded.

@@ -307,14 +307,27 @@ func lookedPresent(s State, c Contract, e events.EvidenceRecorded, l Look, p Par
 	}
 	confirmed.Next = twinLook(s, c, confirmed.AttemptID, 0, false, p)
 	out = append(out, confirmed)
-	if len(l.Matches) > 1 {
+	switch {
+	case len(l.Matches) > 1:
 		out = append(out, events.ReviewOpened{
 			Reason: events.ReviewDuplicate,
 			Text:   reviewText(events.ReviewDuplicate),
 			Next:   events.Next{Action: events.NextDecision},
 		})
+	case c.SideObjects && len(l.Weak) > 0:
+		out = append(out, sideObject())
 	}
 	return out
+}
+
+// sideObject tells of an object beside the confirmed one that looks alike and
+// carries no mark of ours.
+func sideObject() events.Payload {
+	return events.ReviewOpened{
+		Reason: events.ReviewAmbiguous,
+		Text:   "it is confirmed; the provider also holds an object that looks like it and has no mark of this ledger: perhaps the provider made one by itself",
+		Next:   events.Next{Action: events.NextDecision},
+	}
 }
 
 func lookedWrongAccount(s State, e events.EvidenceRecorded) []events.Payload {
@@ -349,6 +362,9 @@ func lookedFinal(s State, c Contract, e events.EvidenceRecorded, l Look, p Param
 	}
 	if len(fresh) == 0 {
 		switch {
+		case l.Source == events.SourceLookup && c.SideObjects && len(l.Weak) > 0 && s.Status == StatusConfirmed && s.Review == nil:
+			e.Next = events.Next{Action: events.NextReconcile, At: p.Now} // look again if a crash comes between the two
+			return []events.Payload{e, sideObject()}
 		case l.Source == events.SourceLookup:
 			e.Next = twinLook(s, c, s.Result.attempt(), s.Looks+1, l.Failed || !l.PagesComplete, p) // none found: its schedule goes on
 			return []events.Payload{e}

@@ -71,9 +71,16 @@ type Contract struct {
 	// for once more when everything that may still land is visible: a second
 	// object is then noticed, and the lookup's lag learned.
 	VerifyShare float64
+	// SideObjects: the provider may make objects of its own beside ours. A
+	// confirmation is followed by a look that shows a person what looks alike.
+	SideObjects bool
 	// Scoped: an intent of this action has a conflict scope, and only one
 	// operation of a scope may be in doubt at a time. K3 is always scoped.
 	Scoped bool
+
+	// IgnoredArgs names the arguments that make no other wish of a repeat: what
+	// is sent is what was recorded.
+	IgnoredArgs []string
 
 	// Total is the time of one request, from the first byte to the answer.
 	Total time.Duration

@@ -444,7 +444,7 @@ func nextFinal(s State, c Contract, p Params) Step {
 // needed where another attempt is open or unresolved and neither key nor unique
 // id keeps the provider from having made two; and once, after everything that
 // may still land is visible, where the provider guards the id only loosely or
-// the contract asks for it.
+// makes objects of its own, or the contract asks for it.
 // looks counts those made so far, blind says that the last one saw nothing.
 func twinLook(s State, c Contract, attemptID string, looks int, blind bool, p Params) events.Next {
 	doubt := slices.ContainsFunc(s.Attempts, func(a Attempt) bool {
@@ -456,7 +456,7 @@ func twinLook(s State, c Contract, attemptID string, looks int, blind bool, p Pa
 	at := p.Now.Add(c.Lookup.Schedule[looks])
 	switch {
 	case doubt && !c.KeySupported:
-	case (c.UniqueWeak || c.verifies(s)) && (s.Result == nil || blind):
+	case (c.UniqueWeak || c.SideObjects || c.verifies(s)) && (s.Result == nil || blind):
 		if settled := countsFrom(s, c, p); at.Before(settled) {
 			at = settled
 		}

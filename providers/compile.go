@@ -240,7 +240,7 @@ func (c *compiler) contract(f *File, a *action, class operation.Class, s actionS
 	weak := word(c, path+".uniqueness", s.Uniqueness, "", uniqueStrict, uniqueWeak) == uniqueWeak
 	out := operation.Contract{
 		Provider: f.Provider, Action: a.name, Class: class, Proof: f.Proof,
-		KeySupported: keyed, Margin: s.Retry.Margin.d, UniqueWeak: weak, VerifyShare: s.Verify, Scoped: a.scoped,
+		KeySupported: keyed, Margin: s.Retry.Margin.d, UniqueWeak: weak, VerifyShare: s.Verify, SideObjects: s.Side, Scoped: a.scoped,
 		ConcurrentSafe: s.Timing.ConcurrentSafe,
 		Total:          s.Timing.Total.d, LateApply: s.Timing.LateApply.d,
 		MaxAttempts: max(s.Retry.MaxAttempts, 1), Deadline: s.Retry.Deadline.d,
@@ -252,6 +252,7 @@ func (c *compiler) contract(f *File, a *action, class operation.Class, s actionS
 			Provable: s.Absence.Provable, Settle: s.Absence.Settle.d,
 			EmptyReads: s.Absence.EmptyReads, Spacing: s.Absence.Spacing.d,
 		},
+		IgnoredArgs:      c.ignored(path+".args.ignore", a, s.Args.Ignore),
 		RiskAllowed:      slices.Contains(a.onUnknown, events.OnUnknownRisk),
 		ApprovalRequired: s.Approval.Required, ApprovalDeadline: s.Approval.Deadline.d,
 	}

@@ -22,6 +22,7 @@ func (c *compiler) lint(f *File, a *action, s actionSpec, path string) {
 	c.lintRepeats(f, a, s, path)
 	c.lintUniqueness(a, path)
 	c.lintVerify(a, path)
+	c.lintSide(a, path+".side_objects")
 	c.lintOutcomes(a, path+".outcomes")
 	for i, l := range a.lookups {
 		c.lintLookup(a, l, path+".lookups["+strconv.Itoa(i)+"]")
@@ -204,6 +205,44 @@ func (c *compiler) lintUniqueness(a *action, path string) {
 	if a.contract.ConcurrentSafe {
 		c.refuse(path+".timing.concurrent_safe", "is false where uniqueness is weak: two requests at once may both create")
 	}
+}
+
+// lintSide: an object that the provider made by itself has no mark of ours, so
+// that only a look by other marks shows it.
+func (c *compiler) lintSide(a *action, path string) {
+	alike := slices.ContainsFunc(a.lookups, func(l lookup) bool {
+		return slices.ContainsFunc(l.match, func(m condition) bool { return m.soft })
+	})
+	if a.contract.SideObjects && (!alike || !a.contract.Lookup.Available) {
+		c.refuse(path, "needs a lookup with a soft rule: nothing else shows an object without our mark")
+	}
+}
+
+// ignored returns the names of the arguments that no conflict is about. What
+// says where a request goes, or what it is kept apart by, always counts.
+func (c *compiler) ignored(path string, a *action, texts []string) []string {
+	var out []string
+	for i, p := range c.pointers(path, texts) {
+		at := path + "[" + strconv.Itoa(i) + "]"
+		if len(p) != 1 || p[0] == "" {
+			c.refuse(at, "must name one argument, such as /description")
+			continue
+		}
+		if fault := argumentFault(a.schemaDoc, ref{space: spaceArgs, name: p[0], optional: true}); fault != "" {
+			c.refuse(at, "%s %s", p[0], fault)
+		}
+		used := slices.Concat(a.request.path.refs(), a.scope.refs())
+		for _, t := range a.request.query {
+			used = append(used, t.refs()...)
+		}
+		for _, r := range used {
+			if name, _, _ := strings.Cut(r.name, "."); r.space == spaceArgs && name == p[0] {
+				c.refuse(at, "%s says which object is meant, and can't be ignored", r)
+			}
+		}
+		out = append(out, p[0])
+	}
+	return out
 }
 
 // lintScope: a scope is known when the intent is recorded, before any account

@@ -57,6 +57,7 @@ type actionSpec struct {
 	Scope      string        `yaml:"scope"`
 	Uniqueness string        `yaml:"uniqueness"`
 	Verify     float64       `yaml:"verify"`
+	Side       bool          `yaml:"side_objects"`
 	Args       argsSpec      `yaml:"args"`
 	Request    requestSpec   `yaml:"request"`
 	Key        *keySpec      `yaml:"key"`
@@ -76,6 +77,7 @@ type argsSpec struct {
 	Schema   plain    `yaml:"schema"`
 	Secret   []string `yaml:"secret"`
 	Personal []string `yaml:"personal"`
+	Ignore   []string `yaml:"ignore"`
 }
 
 type keySpec struct {

@@ -234,7 +234,9 @@ func TestCaseA3OtherArgumentsAfterTheConfirmationAreAConflict(t *testing.T) {
 			func(r *api.SubmitRequest) {
 				r.Args = json.RawMessage(strings.Replace(string(r.Args), "call back", "call Bob", 1))
 			},
-			func(r *api.SubmitRequest) { r.Args = json.RawMessage(strings.Replace(string(r.Args), "}", `,"note":"x"}`, 1)) },
+			func(r *api.SubmitRequest) {
+				r.Args = json.RawMessage(strings.Replace(string(r.Args), "}", `,"note":"x"}`, 1))
+			},
 			func(r *api.SubmitRequest) { r.Account = "other" },
 			func(r *api.SubmitRequest) { r.Action = "task.drop" },
 			func(r *api.SubmitRequest) { r.Provider = "erp" },
