@@ -63,7 +63,10 @@ func (n *Node) serveHTTP(ctx context.Context) error {
 		},
 		url: "http://" + ln.Addr().String(), end: make(chan error, 1),
 	}
-	go func() { h.end <- h.srv.Serve(ln) }()
+	go func() {
+		h.end <- h.srv.Serve(ln)
+		close(h.end) // a second stop finds it ended
+	}()
 	n.http = h
 	return nil
 }
