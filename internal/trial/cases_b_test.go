@@ -378,18 +378,18 @@ func TestCaseE62EvidenceThatIsNotTiedToTheOperationMovesNothing(t *testing.T) {
 func TestCaseE64UnexpectedSuccessIsNeverSentAgain(t *testing.T) {
 	t.Parallel()
 	each(t, everyClass(), func(t *testing.T, contract string) {
-		for _, status := range []int{200, 201, 202, 204, 207} {
-			for _, body := range []string{"", "<html>thanks</html>", "{}", "[]", "null", `{"ok":true}`, `{"id":null}`, `{"id":{"a":1}}`, `{"data":{"id":"1"}}`} {
-				for _, do := range []simulator.Fault{simulator.StatusOnly, simulator.StatusAfterCommit} {
-					for _, lag := range []time.Duration{0, 1000 * time.Hour} {
-						f := hide(fault(write(1, simulator.Rule{Do: do, Status: status, Body: body})), lag)
-						x := play(t, caseConfig(t, contract, f))
-						if len(x.writes) != 1 || (x.Status != operation.StatusConfirmed && x.Review == "") {
-							x.wrong("%s, %d %q: got %s, %d sends", do, status, body, x.Ending(), len(x.writes))
-						}
-						if x.Status == operation.StatusConfirmed && do == simulator.StatusOnly {
-							x.wrong("confirmed, and nothing was done")
-						}
+		statuses := []int{200, 201, 202, 204, 207}
+		for i, body := range []string{"", "<html>thanks</html>", "{}", "[]", "null", `{"ok":true}`, `{"id":null}`, `{"id":{"a":1}}`, `{"data":{"id":"1"}}`} {
+			for _, do := range []simulator.Fault{simulator.StatusOnly, simulator.StatusAfterCommit} {
+				for _, lag := range []time.Duration{0, 1000 * time.Hour} {
+					status := statuses[i%len(statuses)]
+					f := hide(fault(write(1, simulator.Rule{Do: do, Status: status, Body: body})), lag)
+					x := play(t, caseConfig(t, contract, f))
+					if len(x.writes) != 1 || (x.Status != operation.StatusConfirmed && x.Review == "") {
+						x.wrong("%s, %d %q: got %s, %d sends", do, status, body, x.Ending(), len(x.writes))
+					}
+					if x.Status == operation.StatusConfirmed && do == simulator.StatusOnly {
+						x.wrong("confirmed, and nothing was done")
 					}
 				}
 			}
