@@ -220,6 +220,18 @@ func (x *Index) Ready() bool {
 // passed over. It never blocks.
 func (x *Index) Apply(s operation.State) { x.apply(entryKey(s.Tenant, s.OperationID), s) }
 
+// Seen returns the last sequence number of an operation that the index was told
+// of; 0 if it knows of none.
+func (x *Index) Seen(tenant, operationID string) uint64 {
+	key := entryKey(tenant, operationID)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if it := x.open[key]; it != nil {
+		return it.LastSeq
+	}
+	return x.closed.get(key)
+}
+
 // Tell hands a state to those who wait for the operation, and to nobody else:
 // one that was just written, before the projection has it. It never blocks.
 func (x *Index) Tell(s operation.State) {

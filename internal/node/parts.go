@@ -68,19 +68,27 @@ type states struct {
 	*projections.Store
 	index  *projections.Index
 	memory *memory
-	// follows: this process applies the log to the projection, so its memory is
-	// never older than the bucket.
+	// follows: this process applies the log to the projection, so what others
+	// write reaches its memory, too.
 	follows bool
 }
 
 // State implements executor.States, reconciler.States and intake.States: never
 // older than what this process wrote itself.
 func (s states) State(ctx context.Context, tenant, op string, min uint64) (operation.State, error) {
-	k, known := s.memory.get(tenant, op)
-	if known && s.follows && k.exact() && k.state.Version >= min {
-		return k.state, nil
+	if state, ok := s.remembered(tenant, op, min); ok {
+		return state, nil
 	}
+	k, _ := s.memory.get(tenant, op)
 	return s.Store.State(ctx, tenant, op, max(min, k.state.Version))
+}
+
+// remembered returns an operation from memory, unless another process's projector
+// was ahead of ours and the index has seen more in the bucket.
+func (s states) remembered(tenant, op string, min uint64) (operation.State, bool) {
+	k, known := s.memory.get(tenant, op)
+	ok := known && s.follows && k.exact() && k.state.Version >= min && k.state.LastSeq >= s.index.Seen(tenant, op)
+	return k.state, ok
 }
 
 // Glance implements intake.States.

@@ -11,9 +11,12 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/opledger/opledger/events"
 	"github.com/opledger/opledger/internal/config"
+	"github.com/opledger/opledger/internal/natsjournal"
 	"github.com/opledger/opledger/internal/natstest"
 	"github.com/opledger/opledger/operation"
+	"github.com/opledger/opledger/projections"
 )
 
 // A server that does not know the ledger's user for a moment, as while it
@@ -117,6 +120,28 @@ func TestMemoryIsExactOnlyWithTheLogsTimeStamps(t *testing.T) {
 	m.applied(operation.State{Tenant: "acme", OperationID: "other", LastSeq: 1})
 	if _, known := m.get("acme", "other"); known {
 		t.Error("what this process never wrote needs no room")
+	}
+}
+
+// What another process's projector wrote into the bucket before our own came that
+// far has been told to those who wait here: the memory is not believed against it.
+func TestMemoryIsNotBelievedWhereTheIndexHasSeenMore(t *testing.T) {
+	srv := natstest.Server(t)
+	index, err := projections.NewIndex(projections.Config{Conn: natstest.Connect(t, srv), Prefix: "T", Log: &natsjournal.Journal{}, Streams: &natsjournal.Journal{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := states{index: index, memory: newMemory(), follows: true}
+	op := operation.State{Tenant: "acme", OperationID: "op-1", Version: 1, LastSeq: 10, Status: operation.StatusPending, NextAction: events.NextAttempt}
+	s.memory.wrote(op)
+	index.Apply(op)
+	if _, ok := s.remembered("acme", "op-1", 0); !ok {
+		t.Error("what was just written is not remembered")
+	}
+	op.Version, op.LastSeq, op.Status, op.NextAction = 4, 40, operation.StatusConfirmed, events.NextNone
+	index.Apply(op)
+	if got, ok := s.remembered("acme", "op-1", 0); ok {
+		t.Errorf("version %d is believed, and the index has seen 4", got.Version)
 	}
 }
 
