@@ -47,6 +47,7 @@ const (
 	cobra      = "github.com/spf13/cobra"
 	progress   = "github.com/schollz/progressbar/v3"
 	term       = "golang.org/x/term"
+	porcupine  = "github.com/anishathalye/porcupine"
 )
 
 // rooms is the map. docs/architecture.md shows it; a room that is missing here
@@ -78,6 +79,8 @@ func rooms() map[string]room {
 		"internal/node":          {anyOurs: true, third: []string{natsClient, natsServer, prometheus}, never: []string{module + "/providers/simulator"}},
 		"internal/bench":         {ours: []string{"", "api", "internal/access", "internal/child", "operation", "providers", "providers/simulator"}, third: []string{natsClient, natsServer}},
 		"internal/child":         {never: noBus},
+		"internal/kills":         {ours: []string{"", "api", "events", "internal/access", "internal/child", "internal/natsjournal", "operation", "providers", "providers/simulator"}, third: []string{natsClient, porcupine}, never: []string{natsServer}},
+		"internal/kills/run":     {ours: []string{"internal/kills"}},
 		"internal/demo":          {anyOurs: true, anyThird: true},
 		"internal/trial":         {anyOurs: true, third: []string{yaml}, never: noBus},
 		"internal/memledger":     {anyOurs: true, anyThird: true, never: noBus},

@@ -53,7 +53,8 @@ type NATS struct {
 	Listen string `yaml:"listen"`
 	// MaxStore bounds the embedded server's disk, in bytes. Zero means 64 GiB.
 	MaxStore int64 `yaml:"max_store"`
-	// URL of an external server; then nothing is embedded.
+	// URL of an external server, or of several of one cluster with commas between;
+	// then nothing is embedded.
 	URL string `yaml:"url"`
 	// User and Password are the ledger's own, with all rights on the prefix.
 	// The user is "ledger" by default. Without a password the embedded server
@@ -362,10 +363,12 @@ func (c *Config) checkNATS(fail func(string, ...any)) {
 		fail("nats.replicas must be 1 to 5")
 	}
 	if n.URL != "" {
-		if u, err := url.Parse(n.URL); err != nil || u.Host == "" {
-			fail("nats.url must be like nats://host:4222")
-		} else if u.User != nil {
-			fail("nats.url must not hold credentials; use nats.user and nats.password")
+		for one := range strings.SplitSeq(n.URL, ",") {
+			if u, err := url.Parse(strings.TrimSpace(one)); err != nil || u.Host == "" {
+				fail("nats.url must be like nats://host:4222, or several of them with commas between")
+			} else if u.User != nil {
+				fail("nats.url must not hold credentials; use nats.user and nats.password")
+			}
 		}
 		return
 	}

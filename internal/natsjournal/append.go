@@ -92,7 +92,7 @@ func (a *appending) run(ctx context.Context) (events.Record, error) {
 	if err := ctx.Err(); err != nil {
 		return events.Record{}, err
 	}
-	pause, behind := firstPause, 0
+	pause, behind, unanswered := firstPause, 0, false
 	for doubtful := false; ; doubtful = true {
 		var ack pubAck
 		if doubtful {
@@ -101,6 +101,7 @@ func (a *appending) run(ctx context.Context) (events.Record, error) {
 			ack = a.j.commit.publish(ctx, a.msg)
 		}
 		a.last = ack.err
+		unanswered = unanswered || !ack.tells(a.j.names.Events)
 		if ack.plain(a.j.names.Events, a.expected) {
 			return events.Record{Seq: ack.Seq}, nil
 		}
@@ -118,10 +119,16 @@ func (a *appending) run(ctx context.Context) (events.Record, error) {
 			a.last = err
 		}
 		// A subject that never reached the expected sequence will not take the
-		// event: the decision was made on a state that this log does not have.
+		// event: the decision was made on a state that this log does not have. If a
+		// publish got no answer, that may as well come from a server of a cluster
+		// that was cut off and does not know yet, while the others have stored it.
 		if last, ok := ack.lastSequence(); err == nil && ok && last < a.expected {
 			if behind++; behind == maxBehind {
-				return events.Record{}, fmt.Errorf("%w: the subject ends with %d", ErrConflict, last)
+				verdict := ErrConflict
+				if unanswered {
+					verdict = ErrNoVerdict
+				}
+				return events.Record{}, fmt.Errorf("%w: the subject ends with %d", verdict, last)
 			}
 		}
 		if ack.definite() {

@@ -441,3 +441,23 @@ func TestAppendBehindASequenceThatNeverWasIsAConflict(t *testing.T) {
 		t.Errorf("got %v, want a conflict", err)
 	}
 }
+
+// What ends before the expected sequence is a conflict, unless a publish went
+// unanswered: then a server that is cut off may be telling of its own past, and the
+// event may be stored on the others.
+func TestALogThatIsBehindIsAConflictOnlyIfEveryPublishWasAnswered(t *testing.T) {
+	t.Parallel()
+	j := journal(t)
+	appendNext(t, j, "op")
+	e, expected := after("op", load(t, j, "op"))
+	_, err := j.Append(t.Context(), e, expected+100)
+	wantError(t, err, ErrConflict)
+	for _, lost := range []fault{losePublish, unavailable, nobody, garbage} {
+		breakNext(j, script(lost))
+		_, err = j.Append(t.Context(), e, expected+100)
+		wantError(t, err, ErrNoVerdict)
+	}
+	if n := len(load(t, j, "op")); n != 1 {
+		t.Errorf("%d events are stored, want the first alone", n)
+	}
+}

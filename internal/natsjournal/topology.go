@@ -216,7 +216,7 @@ func setUp(ctx context.Context, js jetstream.JetStream, t Topology, create bool)
 		return report, err
 	}
 	if err := orphaned(ctx, js, t); err != nil {
-		return report, err
+		return report, fmt.Errorf("natsjournal: set up: %w", err)
 	}
 	for _, want := range t.streams() {
 		info, err := streamInfo(ctx, js, want.Name)

@@ -277,6 +277,14 @@ func secret(ref string) (string, error) {
 	return s.Reveal(), nil
 }
 
+// A server that answers no ping for pingEvery times maxPings is taken for dead, and
+// another one of the cluster is connected to. The client's own values would leave a
+// link that swallows everything in use for minutes.
+const (
+	pingEvery = 3 * time.Second
+	maxPings  = 2
+)
+
 // connect returns the ledger's own connection, in-process if the server is.
 func connect(cfg *config.Config, e *embedded, name string, log *slog.Logger) (*nats.Conn, error) {
 	opts := []nats.Option{
@@ -284,6 +292,7 @@ func connect(cfg *config.Config, e *embedded, name string, log *slog.Logger) (*n
 		// A server that restarts may not know its users yet.
 		nats.IgnoreAuthErrorAbort(),
 		nats.ReconnectBufSize(-1), nats.RetryOnFailedConnect(false), nats.Timeout(5 * time.Second),
+		nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(maxPings),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
 				log.LogAttrs(context.Background(), slog.LevelWarn, "disconnected from NATS", slog.Any("err", err))
