@@ -178,7 +178,7 @@ func (cfg Config) cell(ctx context.Context, load Load, delay time.Duration, call
 	}
 	cell := Cell{Load: load, Callers: callers, DelayMS: ms(delay)}
 	var err error
-	if cell.FsyncPerS, err = fsyncRate(dir, baselineTime); err != nil {
+	if cell.FsyncPerS, err = SyncRate(dir, baselineTime); err != nil {
 		return cell, err
 	}
 	if cell.PublishPerS, err = publishRate(ctx, filepath.Join(dir, "baseline"), baselineTime); err != nil {

@@ -22,8 +22,8 @@ const (
 	baselineBytes      = 600
 )
 
-// fsyncRate measures how often 4 KiB can be appended and synced.
-func fsyncRate(dir string, d time.Duration) (float64, error) {
+// SyncRate measures how often 4 KiB can be appended and synced.
+func SyncRate(dir string, d time.Duration) (float64, error) {
 	f, err := os.CreateTemp(dir, "sync-")
 	if err != nil {
 		return 0, fmt.Errorf("bench: %w", err)
@@ -114,7 +114,7 @@ func look(pid int, store string) (usage, error) {
 	if err != nil {
 		return usage{}, err
 	}
-	return usage{cpu: cpu, disk: diskBytes(store), flushes: flushes(store)}, nil
+	return usage{cpu: cpu, disk: diskBytes(store), flushes: Flushes(store)}, nil
 }
 
 // diskBytes is what a folder holds. What disappears while it is read counts as

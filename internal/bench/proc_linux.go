@@ -52,9 +52,9 @@ func residentMiB(pid int) float64 {
 	return float64(pages*int64(os.Getpagesize())) / (1 << 20)
 }
 
-// flushes is how often the block device under a folder has been told to flush,
+// Flushes is how often the block device under a folder has been told to flush,
 // -1 where the system does not count it.
-func flushes(dir string) int64 {
+func Flushes(dir string) int64 {
 	var st syscall.Stat_t
 	if err := syscall.Stat(dir, &st); err != nil {
 		return -1
