@@ -56,7 +56,7 @@ func (x *Executor) enter(ctx context.Context, f flight, m moment) (flight, error
 	}
 	f.step = operation.EnterScope(s, last, taken, c, f.step, p)
 	if f.step.Reason != operation.ReasonScopeHeld {
-		x.queues.remove(held, waiting)
+		x.queues.leave(waiting)
 		return f, nil
 	}
 	if again := m.now.Add(scopePause(m.now.Sub(f.s.UpdatedAt))); f.step.At.IsZero() || again.Before(f.step.At) {
@@ -139,33 +139,43 @@ const maxQueued = 10_000
 
 // queues are the operations that wait, by the one that holds their scope.
 type queues struct {
-	mu   sync.Mutex
-	by   map[dispatch.Key]map[dispatch.Key]struct{}
+	mu sync.Mutex
+	by map[dispatch.Key]map[dispatch.Key]struct{}
+	// of is the holder that each waits for: one at a time.
+	of   map[dispatch.Key]dispatch.Key
 	size int
 }
 
 func (q *queues) add(holder, waiting dispatch.Key) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if _, known := q.by[holder][waiting]; known || q.size >= maxQueued {
+	q.drop(waiting)
+	if q.size >= maxQueued {
 		return
 	}
 	if q.by == nil {
 		q.by = make(map[dispatch.Key]map[dispatch.Key]struct{})
+		q.of = make(map[dispatch.Key]dispatch.Key)
 	}
 	if q.by[holder] == nil {
 		q.by[holder] = make(map[dispatch.Key]struct{})
 	}
-	q.by[holder][waiting] = struct{}{}
+	q.by[holder][waiting], q.of[waiting] = struct{}{}, holder
 	q.size++
 }
 
-func (q *queues) remove(holder, waiting dispatch.Key) {
+func (q *queues) leave(waiting dispatch.Key) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if _, known := q.by[holder][waiting]; !known {
+	q.drop(waiting)
+}
+
+func (q *queues) drop(waiting dispatch.Key) {
+	holder, known := q.of[waiting]
+	if !known {
 		return
 	}
+	delete(q.of, waiting)
 	delete(q.by[holder], waiting)
 	q.size--
 	if len(q.by[holder]) == 0 {
@@ -179,6 +189,7 @@ func (q *queues) takeAll(holder dispatch.Key) []dispatch.Key {
 	out := make([]dispatch.Key, 0, len(q.by[holder]))
 	for k := range q.by[holder] {
 		out = append(out, k)
+		delete(q.of, k)
 	}
 	delete(q.by, holder)
 	q.size -= len(out)
