@@ -87,6 +87,9 @@ func TestDetailShowsTheRequestAndTheHolderOfTheScope(t *testing.T) {
 	if p != nil || a.ScopeTakenBy != "op-1" || !strings.Contains(string(a.Request), `"url":"https://crm.example.com"`) {
 		t.Errorf("got request %s, scope taken by %q, %v", a.Request, a.ScopeTakenBy, p)
 	}
+	if a, p := f.Wait(t.Context(), "acme", []byte(`{"operation_id":"op-2","detail":true,"timeout_ms":1}`)); p != nil || a.ScopeTakenBy != "op-1" {
+		t.Errorf("a wait whose time is over says that the scope was taken by %q, %v; want op-1", a.ScopeTakenBy, p)
+	}
 	if a, p := f.Get(t.Context(), "acme", []byte(`{"operation_id":"op-2"}`)); p != nil || a.Request != nil || a.ScopeTakenBy != "" {
 		t.Errorf("without detail: %s, %q, %v; want neither", a.Request, a.ScopeTakenBy, p)
 	}

@@ -588,7 +588,7 @@ func (s *Service) Wait(ctx context.Context, tenant string, raw []byte) (api.Answ
 	if timeout <= 0 || timeout > MaxWait {
 		timeout = MaxWait
 	}
-	ctx, stop := context.WithTimeout(ctx, timeout)
+	waiting, stop := context.WithTimeout(ctx, timeout)
 	defer stop()
 	if again, err := s.cfg.States.Latest(ctx, tenant, id); err == nil && again.Version > state.Version {
 		state = again // what was told before the subscription
@@ -600,7 +600,7 @@ func (s *Service) Wait(ctx context.Context, tenant string, raw []byte) (api.Answ
 				state = st
 			}
 			continue
-		case <-ctx.Done():
+		case <-waiting.Done():
 		}
 		break
 	}

@@ -50,7 +50,10 @@ func New(now func() time.Time) *Ledger {
 }
 
 // LastScope implements executor.Scopes.
-func (l *Ledger) LastScope(_ context.Context, tenant, scope string) (events.ScopeTaken, error) {
+func (l *Ledger) LastScope(ctx context.Context, tenant, scope string) (events.ScopeTaken, error) {
+	if err := ctx.Err(); err != nil {
+		return events.ScopeTaken{}, err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.scopes[key(tenant, scope)], nil
