@@ -90,7 +90,7 @@ func TestCaseH96WhatNamesTheObjectIsNotIgnored(t *testing.T) {
 		"a part of one":     {"sim-crm", personal, ignore("/note/text"), "must name one argument"},
 		"no pointer":        {"sim-crm", personal, ignore("note"), "must be empty or begin with /"},
 		"of path and scope": {"sim-upsert", personal, ignore("/ref"), "says which object is meant"},
-		"not declared":      {"sim-crm", personal, ignore("/descripton"), "is not in the argument schema"},
+		"not declared":      {"sim-crm", personal, ignore("/subject"), "is not in the argument schema"},
 	})
 	f, err := providers.Parse("contract.yaml", edit(t, "sim-crm", personal, ignore("/note")))
 	if err != nil {

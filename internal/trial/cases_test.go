@@ -361,8 +361,10 @@ func TestCaseB28AndD52EveryAttemptHasTheOneKeyOfItsOperation(t *testing.T) {
 			method = "PUT"
 		}
 		f := trial.Fault{Rules: []simulator.Rule{
-			{Method: method, Do: simulator.LoseRequest, Probability: 0.3}, {Method: method, Do: simulator.LoseResponse, Probability: 0.3},
-			{Method: method, Do: simulator.RateLimit, Probability: 0.3}, {Method: method, Do: simulator.StatusOnly, Status: 500, Probability: 0.3},
+			{Method: method, Do: simulator.LoseRequest, Probability: 0.3},
+			{Method: method, Do: simulator.LoseResponse, Probability: 0.3},
+			{Method: method, Do: simulator.RateLimit, Probability: 0.3},
+			{Method: method, Do: simulator.StatusOnly, Status: 500, Probability: 0.3},
 		}}
 		cfg := caseConfig(t, contract, hide(f, time.Hour))
 		w := begin(t, cfg)
