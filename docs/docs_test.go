@@ -196,7 +196,7 @@ func files(t *testing.T, dir string, suffixes ...string) []string {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && (d.Name() == ".git" || d.Name() == "bin" || d.Name() == "testdata") {
+		if d.IsDir() && (d.Name() == ".git" || d.Name() == "bin" || d.Name() == "testdata" || d.Name() == "node_modules") {
 			return fs.SkipDir
 		}
 		if !d.IsDir() && slices.Contains(suffixes, filepath.Ext(path)) {

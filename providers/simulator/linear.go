@@ -149,22 +149,32 @@ func linearRead(st *state, x *exchange, f field, now time.Time) (any, *failure) 
 }
 
 func linearList(st *state, x *exchange, f field, now time.Time) (any, *failure) {
-	return linearConnection(st, x, f, inList, now, func(o *object) bool {
+	page, wrong := linearConnection(st, x, f, inList, now, func(o *object) bool {
 		title := textAt(f.args, "/filter/title/eq")
 		contains := textAt(f.args, "/filter/description/contains")
 		return (title == "" || o.Title == title) && strings.Contains(textAt(o.args, "/description"), contains)
 	})
+	if wrong != nil {
+		return nil, wrong
+	}
+	return page, nil
 }
 
 func linearSearch(st *state, x *exchange, f field, now time.Time) (any, *failure) {
 	term := strings.ToLower(textAt(f.args, "/term"))
-	return linearConnection(st, x, f, inSearch, now, func(o *object) bool {
+	page, wrong := linearConnection(st, x, f, inSearch, now, func(o *object) bool {
 		return strings.Contains(strings.ToLower(o.Title+"\n"+textAt(o.args, "/description")), term)
 	})
+	if wrong != nil {
+		return nil, wrong
+	}
+	// @linear/sdk 98.0.0 reads it of every search.
+	page["archivePayload"] = map[string]any{"archive": "", "databaseVersion": 1, "includesDependencies": []any{}, "totalCount": 0}
+	return page, nil
 }
 
 // linearConnection is a page of a connection, newest first.
-func linearConnection(st *state, x *exchange, f field, in index, now time.Time, match func(*object) bool) (any, *failure) {
+func linearConnection(st *state, x *exchange, f field, in index, now time.Time, match func(*object) bool) (map[string]any, *failure) {
 	found, wrong := st.look(x, linearIssues, in, now, match)
 	if wrong != nil {
 		return nil, wrong
@@ -199,7 +209,7 @@ func linearComment(st *state, x *exchange, f field, now time.Time) (any, *failur
 }
 
 func linearCommentOf(o *object) any {
-	return map[string]any{"__typename": "Comment", "id": o.ID, "body": o.args["body"], "createdAt": o.ShownAt.Format(shownTime)}
+	return map[string]any{"__typename": "Comment", "id": o.ID, "body": o.args["body"], "createdAt": o.ShownAt.Format(shownTime), "reactions": []any{}}
 }
 
 func linearComments(st *state, x *exchange, f field, now time.Time) (any, *failure) {

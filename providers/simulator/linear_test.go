@@ -49,12 +49,18 @@ func TestLinearAnswersWithTheShapesOfLinear(t *testing.T) {
 	b.want(b.do(graph(`{ issues(first: 1, filter: {title: {eq: "call Ann"}}) { nodes { id } pageInfo { hasNextPage } } }`, nil)), 200,
 		"data.issues.nodes.id", issueID, "data.issues.pageInfo.hasNextPage", false)
 
+	b.want(b.do(graph(`{ searchIssues(term: "ann") { nodes { id } archivePayload { totalCount } } }`, nil)), 200,
+		"data.searchIssues.nodes.id", issueID, "data.searchIssues.archivePayload.totalCount", 0.0)
+	b.want(b.do(graph(`mutation { commentCreate(input: {id: "c1", issueId: "`+issueID+`", body: "hi"}) { comment { id reactions { id } } } }`, nil)), 200,
+		"data.commentCreate.comment.id", "c1")
+	b.want(b.do(graph(`{ comments(filter: {id: {eq: "c1"}}) { nodes { body } } }`, nil)), 200, "data.comments.nodes.body", "hi")
+
 	wrong := graph(createIssue, input)
 	wrong.auth = "lin_api_unknown"
 	b.want(b.do(wrong), 401, "errors.extensions.code", "AUTHENTICATION_ERROR")
 	b.rule(simulator.Rule{Do: simulator.RateLimit})
 	b.want(b.do(graph(createIssue, input)), 400, "errors.extensions.code", "RATELIMITED")
-	b.wantObjects(1)
+	b.wantObjects(2) // the issue and its comment
 }
 
 // A document that cannot be read is an answer, never a crash.

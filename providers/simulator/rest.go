@@ -70,6 +70,8 @@ type restRead struct {
 	// before is the parameter with the id that a page of older objects goes on
 	// from; the newest stand first then. Empty means one page with all.
 	before string
+	// total is where the answer has the number of all that match; empty if nowhere.
+	total string
 	// beside is what the answer has beside the list.
 	beside map[string]any
 }
@@ -182,6 +184,10 @@ func (k restKind) route(r restRead) route {
 		if wrong != nil {
 			return *wrong
 		}
+		beside := maps.Clone(r.beside)
+		if r.total != "" {
+			beside, _ = put(beside, r.total, len(found)).(map[string]any)
+		}
 		if r.before != "" {
 			slices.Reverse(found)
 			page, _, ok := pageAfter(found, x.query.Get(r.before), x.settings.PageSize)
@@ -190,7 +196,7 @@ func (k restKind) route(r restRead) route {
 			}
 			found = page
 		}
-		return jsonAnswer(http.StatusOK, put(maps.Clone(r.beside), r.items, views(found, k.view)))
+		return jsonAnswer(http.StatusOK, put(beside, r.items, views(found, k.view)))
 	}}
 }
 

@@ -1,6 +1,7 @@
 package simulator
 
 import (
+	"encoding/json"
 	"maps"
 	"net/http"
 	"strconv"
@@ -79,7 +80,7 @@ func coded(pointer string) func(failure) any {
 
 // listed is an error in a list of errors.
 func listed(f failure) any {
-	return map[string]any{"errors": []any{map[string]any{"message": f.message, "code": f.code, "category": f.kind}}}
+	return map[string]any{"errors": []any{map[string]any{"message": f.message, "code": f.code}}}
 }
 
 // google is an error of Google's APIs.
@@ -103,13 +104,17 @@ func square() rest {
 		// The retention is chosen: short, so that a repeat that trusts it is seen.
 		settings: with(keyed(5*time.Minute), func(s *Settings) { s.IndexLag, s.SearchLag = Duration(5*time.Second), Duration(time.Minute) }),
 		auth:     bearer, key: inBody("/idempotency_key"), maxKey: 45,
-		errorBody: listed,
+		errorBody: func(f failure) any {
+			return map[string]any{"errors": []any{map[string]any{"category": f.kind, "code": f.code, "detail": f.message}}}
+		},
 		errors: []shape{
 			invalid(badContent), invalid(badBody), invalid(longKey),
 			{trouble: badToken, status: 401, code: "UNAUTHORIZED", kind: "AUTHENTICATION_ERROR"},
 			{trouble: keyMismatch, status: 400, code: "IDEMPOTENCY_KEY_REUSED", kind: "INVALID_REQUEST_ERROR"},
 			{trouble: keyInUse, status: 409, code: "CONFLICT", kind: "API_ERROR"}, // chosen
 			{trouble: rateLimited, status: 429, code: "RATE_LIMITED", kind: "RATE_LIMIT_ERROR"},
+			{trouble: internal, status: 500, code: "INTERNAL_SERVER_ERROR", kind: "API_ERROR"},
+			{trouble: unavailable, status: 503, code: "SERVICE_UNAVAILABLE", kind: "API_ERROR"},
 		},
 		kinds: []restKind{{
 			create: "POST /v2/payments", status: 200, keyed: true, under: "/payment", idAt: "/id", id: words("", 22),
@@ -188,7 +193,7 @@ func calendar() rest {
 		kinds: []restKind{{
 			create: "POST /calendar/v3/calendars/{calendar}/events", status: 200, chosen: "/id", idAt: "/id", shown: createdAs("created"),
 			beside: map[string]any{"kind": "calendar#event", "status": "confirmed"},
-			reads:  []restRead{{request: "GET /calendar/v3/calendars/{calendar}/events/{id}", one: true, beside: map[string]any{"kind": "calendar#event"}}},
+			reads:  []restRead{{request: "GET /calendar/v3/calendars/{calendar}/events/{id}", one: true, beside: map[string]any{"kind": "calendar#event", "status": "confirmed"}}},
 		}},
 	}
 }
@@ -284,25 +289,37 @@ func asana() rest {
 	}
 }
 
+// notion has the names of errors that @notionhq/client 5.26.0 knows.
 func notion() rest {
+	list := map[string]any{"object": "list", "next_cursor": nil, "has_more": false}
 	return rest{
 		name: "notion", about: "Notion pages with a property that a query can filter by (K4)",
 		settings: labelled(5*time.Second, time.Minute), auth: bearer, requestID: "X-Request-Id",
-		account: "GET /v1/users/me", accountAt: "/id", errorBody: coded("/code"),
+		account: "GET /v1/users/me", accountAt: "/id",
+		errorBody: func(f failure) any {
+			return map[string]any{"object": "error", "status": f.status, "code": f.code, "message": f.message}
+		},
 		errors: []shape{
 			{trouble: badContent, status: 400, code: "validation_error"},
+			{trouble: noPath, status: 400, code: "invalid_request_url"},
+			{trouble: noObject, status: 404, code: "object_not_found"},
 			{trouble: rateLimited, status: 429, code: "rate_limited"},
+			{trouble: internal, status: 500, code: "internal_server_error"},
+			{trouble: unavailable, status: 503, code: "service_unavailable"},
 		},
 		kinds: []restKind{{
 			create: "POST /v1/pages", status: 200, idAt: "/id", id: uuidID, beside: map[string]any{"object": "page"},
 			shown: func(v map[string]any, o *object) {
 				v["created_time"] = o.ShownAt.Format(shownTime)
-				v["properties"] = map[string]any{"opledger": map[string]any{"rich_text": []any{map[string]any{"plain_text": o.Label}}}}
+				properties := maps.Clone(mapAt(v, "/properties"))
+				properties["opledger"] = map[string]any{"rich_text": []any{map[string]any{"plain_text": o.Label}}}
+				v["properties"] = properties
 			},
-			reads: []restRead{{
-				request: "POST /v1/databases/{database}/query", items: "/results",
-				beside: map[string]any{"object": "list", "next_cursor": nil, "has_more": false},
-			}},
+			reads: []restRead{
+				{request: "POST /v1/databases/{database}/query", items: "/results", beside: list},
+				{request: "POST /v1/data_sources/{source}/query", items: "/results", beside: list},
+				{request: "GET /v1/pages/{id}", one: true, beside: map[string]any{"object": "page"}},
+			},
 		}},
 	}
 }
@@ -338,12 +355,27 @@ func slack() rest {
 		},
 		kinds: []restKind{{
 			create: "POST /api/chat.postMessage", status: 200, idAt: "/ts", beside: map[string]any{"ok": true},
-			id: func(n int64) string { return strconv.FormatInt(1_700_000_000+n, 10) + ".000100" },
+			id:    func(n int64) string { return strconv.FormatInt(1_700_000_000+n, 10) + ".000100" },
+			shown: slackShown,
+			// The vendor's client asks with POST.
 			reads: []restRead{
 				{request: "GET /api/conversations.history", items: "/messages", beside: list},
+				{request: "POST /api/conversations.history", items: "/messages", beside: list},
 				{request: "GET /api/conversations.replies", items: "/messages", beside: list},
+				{request: "POST /api/conversations.replies", items: "/messages", beside: list},
 			},
 		}},
+	}
+}
+
+// slackShown decodes what a form carries as JSON.
+func slackShown(v map[string]any, _ *object) {
+	for _, name := range []string{"metadata", "blocks", "attachments"} {
+		text, ok := v[name].(string)
+		var inner any
+		if ok && json.Unmarshal([]byte(text), &inner) == nil {
+			v[name] = inner
+		}
 	}
 }
 
@@ -352,10 +384,11 @@ func postmark() rest {
 		name: "postmark", about: "Postmark mail with metadata that its search can filter by (K4)",
 		settings: labelled(0, time.Minute), auth: inHeader("X-Postmark-Server-Token"),
 		account: "GET /server", accountAt: "/ID",
+		// 300 is an invalid request; that the others have it too is chosen.
 		errorBody: func(f failure) any { return map[string]any{"ErrorCode": 300, "Message": f.message} },
 		kinds: []restKind{{
 			create: "POST /email", status: 200, idAt: "/MessageID", id: uuidID, beside: map[string]any{"ErrorCode": 0, "Message": "OK"},
-			reads: []restRead{{request: "GET /messages/outbound", in: inSearch, items: "/Messages"}},
+			reads: []restRead{{request: "GET /messages/outbound", in: inSearch, items: "/Messages", total: "/TotalCount"}},
 		}},
 	}
 }
@@ -389,6 +422,7 @@ func discord() rest {
 	}
 }
 
+// todoist shows of a task what @doist/todoist-sdk 11.0.0 demands of one.
 func todoist() rest {
 	return rest{
 		name: "todoist", about: "Todoist tasks; whether the server keeps X-Request-Id is not known, and here it does not (K4)",
@@ -399,7 +433,22 @@ func todoist() rest {
 		},
 		kinds: []restKind{{
 			create: "POST /api/v1/tasks", status: 200, idAt: "/id", id: numbered,
-			reads: []restRead{{request: "GET /api/v1/tasks", items: "/results", beside: map[string]any{"next_cursor": nil}}},
+			shown: func(v map[string]any, o *object) {
+				for name, value := range map[string]any{
+					"user_id": o.Account, "project_id": "inbox", "section_id": nil, "parent_id": nil, "added_by_uid": o.Account,
+					"assigned_by_uid": nil, "responsible_uid": nil, "labels": []any{}, "deadline": nil, "duration": nil, "checked": false,
+					"is_deleted": false, "completed_at": nil, "due": nil, "priority": 1, "child_order": 1, "description": "", "day_order": -1,
+					"is_collapsed": false, "added_at": o.ShownAt.Format(shownTime), "updated_at": o.ShownAt.Format(shownTime),
+				} {
+					if v[name] == nil {
+						v[name] = value
+					}
+				}
+			},
+			reads: []restRead{
+				{request: "GET /api/v1/tasks", items: "/results", beside: map[string]any{"next_cursor": nil}},
+				{request: "GET /api/v1/tasks/{id}", one: true},
+			},
 		}},
 	}
 }

@@ -73,8 +73,14 @@ func stripeAccount(_ *state, x *exchange, _ time.Time) answer {
 	})
 }
 
-// stripeError leaves the code out where Stripe has none.
+// stripeError leaves the code out where Stripe has none. Its 402 is a card that
+// was declined.
 func stripeError(f failure) any {
+	if f.status == http.StatusPaymentRequired {
+		return map[string]any{"error": map[string]any{
+			"type": "card_error", "code": "card_declined", "decline_code": "generic_decline", "message": f.message,
+		}}
+	}
 	e := map[string]any{"type": f.kind, "message": f.message}
 	if f.kind == "" {
 		e["type"] = "api_error"

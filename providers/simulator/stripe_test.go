@@ -110,6 +110,18 @@ func TestStripeV1ListsByTimeAndByTheLastID(t *testing.T) {
 	b.want(b.do(call{method: "GET", path: "/v1/customers?starting_after=cus_none"}), 400, "error.type", "invalid_request_error")
 }
 
+// Stripe's clients tell a declined card from other errors by its type.
+func TestStripeV1DeclinesACard(t *testing.T) {
+	t.Parallel()
+	b, _ := preset(t, "stripe-v1")
+	b.rule(simulator.Rule{Do: simulator.StatusOnly, Status: http.StatusPaymentRequired, Times: 1})
+	for range 2 { // the second is the stored answer
+		b.want(b.do(call{path: intents, body: intentForm, key: "k1", contentType: form}), 402,
+			"error.type", "card_error", "error.code", "card_declined", "error.decline_code", "generic_decline")
+	}
+	b.wantObjects(0)
+}
+
 // Stripe's documentation: the result of a request that failed after it had begun
 // to execute is stored, a 500 too.
 func TestStripeV1StoresA500AndRefusesAKeyInUse(t *testing.T) {
