@@ -36,7 +36,9 @@ var errLost = errors.New("projections: the bucket of operations was lost")
 // Projector keeps the entries of all operations up to date.
 type Projector struct {
 	part
-	b       *bucket
+	b *bucket
+	// cells is b; a Stepper has others.
+	cells   cells
 	applied func(operation.State)
 
 	cache *cache
@@ -64,7 +66,8 @@ func NewProjector(cfg Config, applied func(operation.State)) (*Projector, error)
 	if applied == nil {
 		applied = func(operation.State) {}
 	}
-	return &Projector{part: p, b: p.bucket("OPERATIONS"), applied: applied, cache: newCache(), maxHeld: maxHeldStates}, nil
+	b := p.bucket("OPERATIONS")
+	return &Projector{part: p, b: b, cells: b, applied: applied, cache: newCache(), maxHeld: maxHeldStates}, nil
 }
 
 // checkpoint says up to which message everything is applied.
@@ -388,7 +391,7 @@ func (p *Projector) load(ctx context.Context, key string, d events.Record, tenan
 	if d.Err == nil && d.Version == 1 && d.Prev == "" {
 		return s, nil
 	}
-	v, err := p.b.last(ctx, key)
+	v, err := p.cells.last(ctx, key)
 	if err != nil {
 		return nil, err
 	}
@@ -413,7 +416,7 @@ func foldOf(v value) int {
 
 // flush writes slots; one that was changed twice is written once.
 func (p *Projector) flush(ctx context.Context, order []*slot) error {
-	w := &writer{b: p.b, done: p.keep, limit: maxPendingWrites / 4}
+	w := &writer{b: p.cells, done: p.keep, limit: maxPendingWrites / 4}
 	sent := map[*slot]bool{}
 	for _, s := range order {
 		if sent[s] {

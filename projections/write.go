@@ -62,7 +62,7 @@ type slot struct {
 
 // writer writes entries, many at a time.
 type writer struct {
-	b *bucket
+	b cells
 	// done is told of every slot that reached its end.
 	done func(*slot)
 	// limit is how many writes may be on their way.
@@ -98,7 +98,7 @@ func (w *writer) write(ctx context.Context, s *slot) error {
 		}
 	}
 	m := w.message(s)
-	future, err := w.b.js.PublishMsgAsync(m, jetstream.WithRetryAttempts(0))
+	future, err := w.b.send(m)
 	if err != nil {
 		return fmt.Errorf("projections: write %s: %w", s.key, err)
 	}
@@ -153,13 +153,13 @@ func (w *writer) fold(ctx context.Context, s *slot) (ok bool, err error) {
 		// One operation that can't be read must not stop the others (I14); a
 		// log that can't be read must. A moment's trouble is neither: an entry
 		// that is left out stays wrong until the operation goes on.
-		if _, _, _, _, extentErr := w.b.Log.Extent(ctx); extentErr != nil {
+		if w.b.answers(ctx) != nil {
 			return false, loadErr
 		}
 		if err = loadErr; tries == foldTries {
 			break
 		}
-		if err := pause(ctx, foldPause); err != nil {
+		if err := w.b.pause(ctx, foldPause); err != nil {
 			return false, err
 		}
 	}
@@ -170,14 +170,14 @@ func (w *writer) fold(ctx context.Context, s *slot) (ok bool, err error) {
 }
 
 func (w *writer) complain(ctx context.Context, s *slot, message string, err error) {
-	w.b.log.LogAttrs(ctx, slog.LevelError, "entry not written", slog.String("reason", message), slog.String("tenant", s.tenant),
+	w.b.logger().LogAttrs(ctx, slog.LevelError, "entry not written", slog.String("reason", message), slog.String("tenant", s.tenant),
 		slog.String("operation_id", s.operationID), slog.Any("err", err))
 }
 
 // encode makes the entry. A state that has none is taken out of the bucket.
 func (w *writer) encode(ctx context.Context, s *slot) (ok bool, err error) {
 	s.data, err = encodeState(s.state)
-	if limit := w.b.Conn.MaxPayload() - headerRoom; err == nil && int64(len(s.data)) > limit {
+	if limit := w.b.room(); err == nil && int64(len(s.data)) > limit {
 		err = fmt.Errorf("projections: entry of %d bytes, at most %d", len(s.data), limit)
 	}
 	if err == nil {
@@ -223,7 +223,7 @@ func (w *writer) settle(ctx context.Context, s *slot, cause error) error {
 			w.done(s)
 			return nil
 		}
-		if err := pause(ctx, wait); err != nil {
+		if err := w.b.pause(ctx, wait); err != nil {
 			return err
 		}
 		wait = min(2*wait, maxPause)

@@ -84,6 +84,8 @@ func rooms() map[string]room {
 		"internal/demo":          {anyOurs: true, anyThird: true},
 		"internal/trial":         {anyOurs: true, third: []string{yaml}, never: noBus},
 		"internal/memledger":     {anyOurs: true, anyThird: true, never: noBus},
+		"internal/sim":           {anyOurs: true, anyThird: true, never: []string{natsServer}},
+		"internal/sim/run":       {anyOurs: true, never: []string{natsServer}},
 		"internal/natstest":      {anyOurs: true, anyThird: true},
 		"internal/archtest":      {},
 		"":                       {ours: []string{"api", "events", "operation"}, third: []string{natsClient}, never: []string{natsServer}},
