@@ -168,6 +168,11 @@ func wanted(t *testing.T) map[string][]byte {
 		body, err = events.Encode(eventOf(minimal()[i], false))
 		put(string(p.Kind())+".minimal", body, err)
 	}
+	// Members that came after the files above were frozen.
+	body, err := events.Encode(eventOf(events.OutcomeUnknown{
+		Reason: events.UnknownLogDamage, Since: noon, Next: events.Next{Action: events.NextReconcile, At: noon.Add(time.Minute)},
+	}, true))
+	put("OutcomeUnknown.log_damage", body, err)
 	for _, s := range systemRecords() {
 		body, err := events.EncodeSystem(s)
 		put("system."+string(s.Kind), body, err)

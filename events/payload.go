@@ -150,6 +150,9 @@ type OutcomeUnknown struct {
 	ProviderRequestID string        `json:"provider_request_id,omitempty"`
 	// NoRepeat: the answer says that a repeat with the same key can't help.
 	NoRepeat bool `json:"no_repeat,omitempty"`
+	// Since is the earliest moment at which it may have been sent, where that is
+	// before the intent that is in the log: only for log_damage.
+	Since time.Time `json:"since,omitzero"`
 	Next
 }
 

@@ -113,6 +113,10 @@ type Config struct {
 	// Alarm tells of an integrity alarm, as its text; while it is not empty no
 	// attempt starts. It must be quick; nil means that there is none.
 	Alarm func() string
+	// LookFirst tells of an operation that was recorded at a moment whether its
+	// first request may have been sent already, since when, by what the log has
+	// lost; see operation.LookFirst. It must be quick; nil means: never.
+	LookFirst func(recorded time.Time) (since time.Time, doubt bool)
 	// Elsewhere hands over an operation for which there is something else to do
 	// than an attempt. It may be nil: the sweeper finds such operations, too.
 	Elsewhere func(k dispatch.Key, version uint64)

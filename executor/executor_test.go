@@ -493,3 +493,46 @@ func TestUnknownIsNeverALicence(t *testing.T) {
 		}
 	})
 }
+
+// I4, section 10: after damage to the log the first request of an operation that
+// was recorded since may be a repeat: it is put in doubt, not sent.
+func TestAfterDamageAFirstRequestIsPutInDoubtInsteadOfSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newWorld(t, func(context.Context, int) operation.Outcome { return success("731") })
+		damaged := time.Now().Add(-time.Hour)
+		epoch := true
+		e, err := executor.New(executor.Config{
+			Recorder: x.w, States: x.ledger, Claims: x.ledger, Stamps: x.ledger, Scopes: x.ledger, Adapters: x.a, Worker: "w-1",
+			Now: time.Now, Random: func() float64 { return 0 },
+			LookFirst: func(time.Time) (time.Time, bool) { return damaged, epoch },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := func() {
+			p, err := e.Plan(t.Context(), dispatch.Key{Tenant: "acme", Operation: "op-1"}, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.Run != nil {
+				p.Run(t.Context())
+			}
+		}
+		run()
+		run()
+		if s := x.state(); x.a.sent() != 0 || s.Status != operation.StatusUnknown || !s.FirstSend.Equal(damaged) {
+			t.Fatalf("sent %d, status %s, first send %s", x.a.sent(), s.Status, s.FirstSend)
+		}
+		// Without damage the same operation is sent.
+		x.append(operation.State{Tenant: "acme", OperationID: "op-2"}, x.state().Intent)
+		epoch = false
+		p, err := e.Plan(t.Context(), dispatch.Key{Tenant: "acme", Operation: "op-2"}, 0)
+		if err != nil || p.Run == nil {
+			t.Fatalf("got %+v, %v", p, err)
+		}
+		p.Run(t.Context())
+		if x.a.sent() != 1 {
+			t.Errorf("sent %d", x.a.sent())
+		}
+	})
+}

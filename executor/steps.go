@@ -99,6 +99,15 @@ func (x *Executor) check(ctx context.Context, f flight) (_ flight, ready bool, e
 			return f, false, &blockedError{BlockedAlarm, errors.New(text)}
 		}
 	}
+	// After the alarm: who does not see it any more knows what was lost.
+	if x.cfg.LookFirst != nil {
+		if since, doubt := x.cfg.LookFirst(f.s.RecordedAt); doubt {
+			if instead := operation.LookFirst(f.s, since); len(instead) > 0 {
+				_, err = x.cfg.Recorder.Append(ctx, f.s, x.cfg.Worker, instead...)
+				return f, false, err
+			}
+		}
+	}
 	return f, true, nil
 }
 

@@ -288,7 +288,7 @@ func (s State) unknown(r events.Record, d events.OutcomeUnknown) (State, Anomaly
 		events.UnknownLeaseExpired, events.UnknownUnreadable, events.UnknownBusy,
 		events.UnknownShutdown, events.UnknownAdapterError:
 	case events.UnknownLogDamage:
-		return s.lost(r, r.ID, d.Reason), AnomalyNone
+		return s.lost(r, r.ID, d.Reason, utc(d.Since)), AnomalyNone
 	}
 	i := s.attempt(d.AttemptID)
 	if i < 0 {
@@ -297,7 +297,7 @@ func (s State) unknown(r events.Record, d events.OutcomeUnknown) (State, Anomaly
 		if id == "" {
 			id = r.ID
 		}
-		return s.lost(r, id, d.Reason), AnomalyAttemptUnknown
+		return s.lost(r, id, d.Reason, time.Time{}), AnomalyAttemptUnknown
 	}
 	a := s.Attempts[i]
 	if a.State != AttemptOpen {
@@ -308,14 +308,18 @@ func (s State) unknown(r events.Record, d events.OutcomeUnknown) (State, Anomaly
 }
 
 // lost adds an attempt in doubt whose start is missing from the log. It may have
-// been sent as early as the intent was recorded.
-func (s State) lost(r events.Record, id string, reason events.UnknownReason) State {
+// been sent as early as the intent was recorded, or since an earlier moment: the
+// intent in the log may be the repeat of one that was lost with it.
+func (s State) lost(r events.Record, id string, reason events.UnknownReason, since time.Time) State {
 	a := Attempt{
 		ID: id, State: AttemptUnresolved, StartedAt: s.RecordedAt, LeaseUntil: r.Stamp.UTC(),
 		EndedAt: r.Stamp.UTC(), Unknown: reason,
 	}
 	if a.StartedAt.IsZero() {
 		a.StartedAt = r.Stamp.UTC()
+	}
+	if !since.IsZero() && since.Before(a.StartedAt) {
+		a.StartedAt = since
 	}
 	s.Attempts = append(slices.Clip(s.Attempts), a)
 	s.EmptyReads, s.Looks = 0, 0
