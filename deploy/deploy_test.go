@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -455,8 +456,9 @@ func TestUnitFitsItsConfiguration(t *testing.T) {
 	if !strings.Contains(unit, want) {
 		t.Errorf("the unit lacks %q, the drain plus 15 s", want)
 	}
-	if !strings.Contains(unit, "StateDirectory=opledger\n") || cfg.NATS.StoreDir != "/var/lib/opledger" {
-		t.Errorf("store_dir %s is not the unit's state directory", cfg.NATS.StoreDir)
+	if !strings.Contains(unit, "StateDirectory=opledger opledger-mark\n") || cfg.NATS.StoreDir != "/var/lib/opledger" ||
+		filepath.Dir(cfg.Integrity.HighWater) != "/var/lib/opledger-mark" {
+		t.Errorf("store_dir %s and high_water %s are not in the unit's state directories", cfg.NATS.StoreDir, cfg.Integrity.HighWater)
 	}
 }
 
@@ -532,7 +534,7 @@ func TestComposeFitsTheFilesItMounts(t *testing.T) {
 func alerts() []string {
 	return []string{
 		"OpledgerAnomaly", "OpledgerAttemptsBlocked", "OpledgerDown", "OpledgerDuplicateFound", "OpledgerExecutorLag",
-		"OpledgerLeaseExpiryStorm", "OpledgerLookupLag", "OpledgerPendingTooOld", "OpledgerProjectionLag", "OpledgerReconcilerDead", "OpledgerReviewStale", "OpledgerUnknownGrowing", "OpledgerUnknownTooOld",
+		"OpledgerIntegrityAlarm", "OpledgerLeaseExpiryStorm", "OpledgerLookupLag", "OpledgerPendingTooOld", "OpledgerProjectionLag", "OpledgerReconcilerDead", "OpledgerReviewStale", "OpledgerUnknownGrowing", "OpledgerUnknownTooOld",
 	}
 }
 

@@ -67,7 +67,7 @@ func BenchmarkVerify(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.ResetTimer()
-	if _, err := p.Verify(context.Background(), nil); err != nil {
+	if _, err := p.Verify(context.Background(), VerifyOptions{}); err != nil {
 		b.Fatal(err)
 	}
 }

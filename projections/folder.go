@@ -44,6 +44,8 @@ type folder struct {
 	// prefix begins the subjects of all events.
 	prefix string
 	shards []*shard
+	// each, if not nil, is told of every message in order, in the first pass.
+	each func(events.Record)
 	// record, if not nil, is told of every event after it was folded.
 	record func(sh *shard, f *folding, r events.Record, a operation.Anomaly) error
 	// done is told of every operation when it was folded. One that went on
@@ -186,6 +188,9 @@ func (f *folder) spread(ctx context.Context, in []chan []events.Record) error {
 	err := f.Log.Walk(ctx, 1, f.upTo, func(r events.Record) error {
 		if f.progress != nil && (r.Seq%progressEvery == 0 || r.Seq == f.upTo) {
 			f.progress(r.Seq, f.upTo)
+		}
+		if f.each != nil && f.passes == 0 {
+			f.each(r)
 		}
 		key, ok := strings.CutPrefix(r.Subject, f.prefix)
 		if !ok {

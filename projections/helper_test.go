@@ -272,7 +272,7 @@ func (l *ledger) checkEntries() {
 
 func (l *ledger) checkVerified(p *Projector) {
 	l.t.Helper()
-	report, err := p.Verify(l.t.Context(), nil)
+	report, err := p.Verify(l.t.Context(), VerifyOptions{})
 	if err != nil {
 		l.t.Fatalf("verify: %v", err)
 	}

@@ -437,7 +437,7 @@ func TestRebuildWithLittleMemoryGivesTheSameEntries(t *testing.T) {
 		t.Errorf("got %d passes up to %d, want several up to 301", report.Passes, last)
 	}
 	l.checkEntries()
-	if report, err := p.Verify(t.Context(), nil); err != nil || report.Entries == 0 {
+	if report, err := p.Verify(t.Context(), VerifyOptions{}); err != nil || report.Entries == 0 {
 		t.Errorf("verify: %+v, %v", report, err)
 	}
 }

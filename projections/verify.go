@@ -70,7 +70,25 @@ type VerifyReport struct {
 	// Problems lists the first MaxProblems, Total counts all.
 	Problems []Problem
 	Total    int
+	// Accepted counts what is damaged and was accepted; see VerifyOptions.
+	Accepted int
 	Duration time.Duration
+}
+
+// VerifyOptions says what Verify holds the log against. The zero value: nothing
+// may be missing.
+type VerifyOptions struct {
+	// Each, if not nil, is told of every message of the log, in order:
+	// Subject, Seq, Stamp and Body.
+	Each func(events.Record)
+	// First, Deleted and Seq are what was accepted when an integrity alarm was
+	// cleared: the first sequence number (zero: 1), how many are missing, and up
+	// to which message broken chains are no news.
+	First   uint64
+	Deleted int
+	Seq     uint64
+	// Progress may be nil.
+	Progress func(done, total uint64)
 }
 
 // OK reports whether nothing was found.
@@ -79,6 +97,7 @@ func (r VerifyReport) OK() bool { return r.Total == 0 }
 // verifying is a run of Verify.
 type verifying struct {
 	p          *Projector
+	o          VerifyOptions
 	checkpoint uint64
 	mu         sync.Mutex
 	report     VerifyReport
@@ -91,26 +110,26 @@ type verifying struct {
 // entry must be, byte for byte, the encoding of the fold of the log up to the
 // entry's own sequence number (I9); hashes must chain and versions have no gap
 // (I13); nothing may be missing in the log. It may run while the ledger works:
-// what merely lags is no problem. progress may be nil.
-func (p *Projector) Verify(ctx context.Context, progress func(done, total uint64)) (VerifyReport, error) {
+// what merely lags is no problem.
+func (p *Projector) Verify(ctx context.Context, o VerifyOptions) (VerifyReport, error) {
 	began := time.Now()
-	v := &verifying{p: p, listed: map[Problem]bool{}, suspects: map[string]bool{}, operations: map[*shard]int{}}
+	v := &verifying{p: p, o: o, listed: map[Problem]bool{}, suspects: map[string]bool{}, operations: map[*shard]int{}}
 	_, first, last, deleted, err := p.Log.Extent(ctx)
 	if err != nil {
 		return v.report, fmt.Errorf("projections: verify: %w", err)
 	}
 	v.report.UpTo = last
-	if last > 0 && first != 1 {
-		v.found(Problem{Kind: LogFirstSequence, Seq: first, Detail: "the log must begin with 1"})
+	if want := max(o.First, 1); last > 0 && first != want {
+		v.found(Problem{Kind: LogFirstSequence, Seq: first, Detail: fmt.Sprintf("the log must begin with %d", want)})
 	}
-	if deleted != 0 {
-		v.found(Problem{Kind: LogDeleted, Detail: fmt.Sprintf("%d sequence numbers are missing", deleted)})
+	if deleted != o.Deleted {
+		v.found(Problem{Kind: LogDeleted, Detail: fmt.Sprintf("%d sequence numbers are missing, %d were accepted", deleted, o.Deleted)})
 	}
 	if err := v.readCheckpoint(ctx); err != nil {
 		return v.report, fmt.Errorf("projections: verify: %w", err)
 	}
 	f := newFolder(p.part, last, p.maxHeld)
-	f.progress, f.record, f.done = progress, v.record, v.done
+	f.progress, f.each, f.record, f.done = o.Progress, o.Each, v.record, v.done
 	if v.report.Entries, err = f.note(ctx, p.b); err != nil && !bucketMissing(ctx, p.b) {
 		return v.report, fmt.Errorf("projections: verify: %w", err)
 	}
@@ -164,7 +183,11 @@ func (v *verifying) found(p Problem) {
 
 // record looks at one event and, where the entry ends with it, at the entry.
 func (v *verifying) record(sh *shard, g *folding, r events.Record, a operation.Anomaly) error {
-	if a.Reason != operation.AnomalyNone {
+	if a.Reason != operation.AnomalyNone && r.Seq <= v.o.Seq && missing(a.Reason) {
+		v.mu.Lock()
+		v.report.Accepted++
+		v.mu.Unlock()
+	} else if a.Reason != operation.AnomalyNone {
 		v.found(Problem{
 			Tenant: g.tenant, OperationID: g.operationID, Kind: ProblemKind(a.Reason), Seq: r.Seq,
 			Detail: "the event contradicts the ones before it",
@@ -175,6 +198,12 @@ func (v *verifying) record(sh *shard, g *folding, r events.Record, a operation.A
 		n.matched = err == nil && sum16(data) == n.sum
 	}
 	return nil
+}
+
+// missing reports whether an anomaly says that something is missing before an
+// event.
+func missing(r operation.AnomalyReason) bool {
+	return r == operation.AnomalyVersion || r == operation.AnomalyChain || r == operation.AnomalyNoIntent
 }
 
 // done marks operations that must be looked at once more, by themselves.

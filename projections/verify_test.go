@@ -17,7 +17,7 @@ import (
 // kinds returns what Verify finds, sorted.
 func (l *ledger) kinds(p *Projector) []string {
 	l.t.Helper()
-	report, err := p.Verify(l.t.Context(), nil)
+	report, err := p.Verify(l.t.Context(), VerifyOptions{})
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestVerifyFindsEveryDamageOfTheLog(t *testing.T) {
 	if got := l.kinds(p); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	report, err := p.Verify(t.Context(), nil)
+	report, err := p.Verify(t.Context(), VerifyOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +206,7 @@ func TestVerifyWhileTheLedgerWorksFindsNothing(t *testing.T) {
 	go func() {
 		defer close(done)
 		for range 5 {
-			if report, err := p.Verify(t.Context(), nil); err != nil || !report.OK() {
+			if report, err := p.Verify(t.Context(), VerifyOptions{}); err != nil || !report.OK() {
 				t.Errorf("got %+v, %v, want nothing", report.Problems, err)
 			}
 		}

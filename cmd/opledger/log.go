@@ -16,6 +16,7 @@ import (
 
 	"github.com/opledger/opledger/events"
 	"github.com/opledger/opledger/internal/config"
+	"github.com/opledger/opledger/internal/integrity"
 	"github.com/opledger/opledger/internal/natsjournal"
 	"github.com/opledger/opledger/internal/node"
 	"github.com/opledger/opledger/projections"
@@ -198,7 +199,7 @@ func progress(cmd *cobra.Command, what string) (func(done, total uint64), func()
 // throughLog opens the log and walks through all of it, showing how far it is.
 func throughLog[R any](
 	cmd *cobra.Command, l logFlags, what string,
-	walk func(*projections.Projector, context.Context, func(done, total uint64)) (R, error),
+	walk func(*node.Log, context.Context, func(done, total uint64)) (R, error),
 ) (R, error) {
 	log, err := l.open(cmd)
 	if err != nil {
@@ -208,7 +209,11 @@ func throughLog[R any](
 	defer func() { _ = log.Close() }()
 	show, done := progress(cmd, what)
 	defer done()
-	return walk(log.Projector, cmd.Context(), show)
+	return walk(log, cmd.Context(), show)
+}
+
+func rebuild(l *node.Log, ctx context.Context, show func(done, total uint64)) (projections.RebuildReport, error) { //nolint:revive // like a method expression
+	return l.Projector.Rebuild(ctx, show)
 }
 
 func newRebuild() *cobra.Command {
@@ -223,7 +228,7 @@ newer one. Nothing else needs to stop.`,
 			if err := t.checkOutput(); err != nil {
 				return err
 			}
-			r, err := throughLog(cmd, l, "rebuild", (*projections.Projector).Rebuild)
+			r, err := throughLog(cmd, l, "rebuild", rebuild)
 			if err != nil {
 				return err
 			}
@@ -249,15 +254,18 @@ func newVerify() *cobra.Command {
 	var l logFlags
 	var t target
 	cmd := &cobra.Command{
-		Use: "verify", Short: "Check the log and the projection: chains, gaps, projection = fold(log)", Args: cobra.NoArgs,
-		Long: `Check that nothing is missing from the log (first sequence 1, nothing deleted),
-that versions have no gap and hash chains hold, and that every entry of the
-projection is byte for byte the fold of its operation. Exit code 1 if not.`,
+		Use: "verify", Short: "Check the log and the projection: nothing missing, chains, checkpoints, projection = fold(log)", Args: cobra.NoArgs,
+		Long: `Check that nothing is missing from the log: it begins with message 1, no number is
+left out, it agrees with every checkpoint in it and with the high-water mark of this
+configuration; that versions have no gap and hash chains hold; and that every entry of
+the projection is byte for byte the fold of its operation. Damage is named by the
+messages between which it lies. What was accepted by "opledger integrity clear" is no
+damage any more. Exit code 1 if anything is not as it must be.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := t.checkOutput(); err != nil {
 				return err
 			}
-			r, err := throughLog(cmd, l, "verify", (*projections.Projector).Verify)
+			r, err := throughLog(cmd, l, "verify", (*node.Log).Verify)
 			if err != nil {
 				return err
 			}
@@ -269,7 +277,8 @@ projection is byte for byte the fold of its operation. Exit code 1 if not.`,
 	return cmd
 }
 
-func printVerify(cmd *cobra.Command, output string, r projections.VerifyReport) error {
+func printVerify(cmd *cobra.Command, output string, r node.Verified) error {
+	total := r.Total + r.Damages
 	if output != "table" {
 		problems := make([]map[string]any, 0, len(r.Problems))
 		for _, p := range r.Problems {
@@ -277,21 +286,59 @@ func printVerify(cmd *cobra.Command, output string, r projections.VerifyReport) 
 				"kind": p.Kind, "tenant": p.Tenant, "operation_id": p.OperationID, "detail": p.Detail, "seq": p.Seq,
 			})
 		}
-		err := printJSON(cmd.OutOrStdout(), map[string]any{
+		v := map[string]any{
 			"ok": r.OK(), "operations": r.Operations, "entries": r.Entries, "events": r.Events, "up_to": r.UpTo,
-			"problems": problems, "total": r.Total, "seconds": r.Duration.Seconds(),
-		}, output == "jsonl")
-		if err != nil {
+			"problems": problems, "damage": damage(r.Damage), "total": total, "accepted": r.Accepted,
+			"checkpoints": r.Checkpoints, "digest": r.Log.Rolling, "seconds": r.Duration.Seconds(),
+		}
+		if r.Mark != nil {
+			v["high_water"] = r.Mark.Seq
+		}
+		if r.Alarm != "" {
+			v["alarm"] = r.Alarm
+		}
+		if err := printJSON(cmd.OutOrStdout(), v, output == "jsonl"); err != nil {
 			return err
 		}
 	} else {
-		for _, p := range r.Problems {
-			fmt.Fprintln(cmd.OutOrStdout(), strings.TrimSpace(fmt.Sprintf("%s: %s %s %s", p.Kind, p.Tenant, p.OperationID, p.Detail)))
+		out := cmd.OutOrStdout()
+		if r.Alarm != "" {
+			fmt.Fprintln(out, "integrity alarm:", r.Alarm)
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%d operations, %d messages: %d problem(s)\n", r.Operations, r.Events, r.Total)
+		for _, f := range r.Damage {
+			fmt.Fprintf(out, "%s: %s\n", f.Kind, f)
+		}
+		for _, p := range r.Problems {
+			fmt.Fprintln(out, strings.TrimSpace(fmt.Sprintf("%s: %s %s %s", p.Kind, p.Tenant, p.OperationID, p.Detail)))
+		}
+		fmt.Fprintf(out, "%d operations, %d messages, %d checkpoints: %d problem(s)\n", r.Operations, r.Events, r.Checkpoints, total)
+		if r.Mark == nil {
+			fmt.Fprintln(out, "no high-water mark of this configuration: a loss at the end would not show")
+		}
+		if r.Accepted > 0 {
+			fmt.Fprintf(out, "%d broken chain(s) were accepted when an alarm was cleared\n", r.Accepted)
+		}
 	}
-	if r.Total > 0 {
-		return &codeError{code: exitError, err: fmt.Errorf("%d problem(s) found", r.Total)}
+	if total > 0 {
+		return &codeError{code: exitError, err: fmt.Errorf("%d problem(s) found", total)}
+	}
+	if r.Alarm != "" {
+		return &codeError{code: exitError, err: errors.New("an integrity alarm stands; opledger integrity clear ends it")}
 	}
 	return nil
+}
+
+func damage(found []integrity.Finding) []map[string]any {
+	out := make([]map[string]any, 0, len(found))
+	for _, f := range found {
+		d := map[string]any{"kind": f.Kind, "detail": f.Detail}
+		if f.From > 0 {
+			d["from"], d["to"] = f.From, f.To
+		}
+		if !f.Since.IsZero() {
+			d["since"] = f.Since.UTC()
+		}
+		out = append(out, d)
+	}
+	return out
 }

@@ -219,7 +219,7 @@ Exit codes:   0 ok or confirmed, 1 error, 2 usage, 3 rejected, 4 unknown,
 		return &codeError{code: exitUsage, err: fmt.Errorf("%w (see --help)", err)}
 	})
 	root.AddCommand(newServe(), newDemo(), newSim(), newBench(), newSubmit(), newGet(), newWait(), newList(), newReviews(),
-		newExplain(), newApprove(), newCancel(), newResolve(), newEvents(), newRefused(), newRebuild(), newVerify(),
+		newExplain(), newApprove(), newCancel(), newResolve(), newEvents(), newRefused(), newRebuild(), newVerify(), newIntegrity(),
 		newConfig(), newContract(), newVersion())
 	usageOfArgs(root)
 	return root

@@ -70,6 +70,7 @@ func rooms() map[string]room {
 		"internal/access":        {ours: []string{"api", "events"}, never: noBus},
 		"internal/clock":         {never: noBus},
 		"internal/config":        {ours: []string{"events", "internal/access", "providers"}, third: []string{yaml}, never: noBus},
+		"internal/integrity":     {ours: []string{"events"}, never: noBus},
 		"internal/dispatch":      {ours: []string{"events", "operation"}, never: noBus},
 		"internal/metrics":       {ours: []string{"events", "operation", "executor", "reconciler"}, third: []string{prometheus}, never: noBus},
 		"internal/natsapi":       {ours: []string{"api", "events"}, third: []string{natsClient}, never: []string{natsServer}},

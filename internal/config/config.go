@@ -34,11 +34,12 @@ type Config struct {
 	Providers []Provider `yaml:"providers"`
 	// Workers are the users of the embedded server that carry out the actions
 	// of remote contracts.
-	Workers  []Worker `yaml:"workers"`
-	Executor Executor `yaml:"executor"`
-	Egress   Egress   `yaml:"egress"`
-	HTTP     HTTP     `yaml:"http"`
-	Log      Log      `yaml:"log"`
+	Workers   []Worker  `yaml:"workers"`
+	Executor  Executor  `yaml:"executor"`
+	Integrity Integrity `yaml:"integrity"`
+	Egress    Egress    `yaml:"egress"`
+	HTTP      HTTP      `yaml:"http"`
+	Log       Log       `yaml:"log"`
 
 	// dir is where the file was, for relative paths.
 	dir string
@@ -151,6 +152,16 @@ type Egress struct {
 	AllowHosts []string `yaml:"allow_hosts"`
 }
 
+// Integrity says how the log is guarded.
+type Integrity struct {
+	// HighWater is the file in which this process keeps what it has seen of the
+	// log. It must lie outside the store, or it is lost and restored with it. By
+	// default it is highwater.json in the folder beside nats.store_dir that is
+	// named like it with "-mark"; with an external server the folder is
+	// opledger-mark beside the configuration file.
+	HighWater string `yaml:"high_water"`
+}
+
 // HTTP is where metrics and health are served.
 type HTTP struct {
 	// Listen is "127.0.0.1:9464" by default; "none" serves nothing.
@@ -210,6 +221,11 @@ func (c *Config) defaults() {
 	set(&c.Log.Level, "info")
 	set(&c.Log.Format, "text")
 	set(&c.Executor.Consumer, "executor")
+	mark := filepath.Clean(c.NATS.StoreDir) + "-mark"
+	if c.NATS.URL != "" {
+		mark = "opledger-mark"
+	}
+	set(&c.Integrity.HighWater, filepath.Join(mark, "highwater.json"))
 	if c.NATS.Replicas == 0 {
 		c.NATS.Replicas = 1
 	}
@@ -358,6 +374,9 @@ func (c *Config) checkNATS(fail func(string, ...any)) {
 		if _, err := providers.ParseRef(ref); err != nil {
 			fail("%s: %w", what, err)
 		}
+	}
+	if rel, err := filepath.Rel(c.Path(n.StoreDir), c.Path(c.Integrity.HighWater)); n.URL == "" && err == nil && filepath.IsLocal(rel) {
+		fail("integrity.high_water must lie outside nats.store_dir, or it is lost and restored with it")
 	}
 	if n.Replicas < 1 || n.Replicas > 5 {
 		fail("nats.replicas must be 1 to 5")

@@ -205,6 +205,8 @@ type Snapshot struct {
 	ProjectionLag int64
 	// Waiting counts operations in the memory of each role.
 	Waiting map[string]int
+	// Alarm: this process starts no attempt, because the log is damaged.
+	Alarm bool
 }
 
 // Watch registers the gauges. take is called at every scrape and must be quick.
@@ -228,6 +230,11 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
+	alarm := 0.0
+	if s.Alarm {
+		alarm = 1
+	}
+	gauge(desc("opledger_integrity_alarm", "1 while an integrity alarm keeps this process from starting attempts."), alarm)
 	operations := desc("opledger_operations", "Operations that are not final or need a person, by status.", "provider", "status")
 	oldest := desc("opledger_oldest_operation_timestamp_seconds", "Since when the longest of them has had the status.", "provider", "status")
 	for _, o := range s.Open {

@@ -80,6 +80,11 @@ func (e *WeakError) Damaged() bool {
 	return slices.ContainsFunc(e.Problems, func(p Problem) bool { return p.Damage })
 }
 
+// OnlyDamage reports whether every problem is damage to the log, and no setting.
+func (e *WeakError) OnlyDamage() bool {
+	return !slices.ContainsFunc(e.Problems, func(p Problem) bool { return !p.Damage })
+}
+
 // Check is the guard at start: it compares the server and every stream with
 // what the ledger needs. It returns warnings for what can't be verified or was
 // accepted, and a *WeakError for everything else, all problems at once.
@@ -244,7 +249,7 @@ func (c *comparison) journal(want jetstream.StreamConfig, info *jetstream.Stream
 func (c *comparison) damage(setting, is, want string) {
 	c.found = append(c.found, Problem{
 		Stream: c.stream, Setting: setting, Is: is, Want: want, Damage: true,
-		Do: "the log has lost messages: run verify, restore a backup or clear the alarm",
+		Do: "the log has lost messages: run verify, restore a backup or clear the alarm (opledger integrity clear)",
 	})
 }
 

@@ -166,6 +166,10 @@ type Info struct {
 	Subjects uint64
 	// Deleted counts sequence numbers that are missing; it must be 0.
 	Deleted int
+	// Lost counts messages that the server itself says it has lost.
+	Lost int
+	// Ledger is the id of the ledger that the stream belongs to.
+	Ledger string
 }
 
 // Info asks the stream's leader for the state of the journal.
@@ -179,10 +183,14 @@ func (j *Journal) Info(ctx context.Context) (Info, error) {
 		return Info{}, fmt.Errorf("natsjournal: info: %w", err)
 	}
 	s := info.State
-	return Info{
+	out := Info{
 		Created: info.Created, First: s.FirstSeq, Last: s.LastSeq, Messages: s.Msgs,
-		Subjects: s.NumSubjects, Deleted: s.NumDeleted,
-	}, nil
+		Subjects: s.NumSubjects, Deleted: s.NumDeleted, Ledger: info.Config.Metadata[MetadataLedger],
+	}
+	if s.Lost != nil {
+		out.Lost = len(s.Lost.Msgs)
+	}
+	return out, nil
 }
 
 // Extent is Info in the form that package projections asks for.
@@ -202,6 +210,27 @@ func (j *Journal) Read(ctx context.Context, seq uint64) (events.Record, error) {
 		return events.Record{}, fmt.Errorf("natsjournal: read %d: %w", seq, err)
 	}
 	return j.decode(m), nil
+}
+
+// maxAlarms bounds the records of integrity alarms that are read.
+const maxAlarms = 10_000
+
+// Alarms returns every record of an integrity alarm, raised or cleared, in order.
+func (j *Journal) Alarms(ctx context.Context) ([]events.Record, error) {
+	subject := j.subjects.System(events.SystemAlarmRaised.Name())
+	var records []events.Record
+	for next := uint64(1); len(records) < maxAlarms; {
+		m, err := j.getPatiently(ctx, getRequest{Seq: next, NextFor: subject})
+		if errors.Is(err, ErrNotFound) && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return records, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("natsjournal: alarms: %w", err)
+		}
+		records = append(records, j.decode(m))
+		next = m.Seq + 1
+	}
+	return nil, fmt.Errorf("natsjournal: alarms: %w: more than %d records", ErrTooLarge, maxAlarms)
 }
 
 // Load returns every message of an operation in order, as the stream's leader

@@ -85,7 +85,7 @@ func (h *httpServer) stop() error {
 
 // snapshot is what the gauges show.
 func (n *Node) snapshot() metrics.Snapshot {
-	s := metrics.Snapshot{Reviews: make(map[string]int), Waiting: make(map[string]int), ProjectionLag: -1}
+	s := metrics.Snapshot{Reviews: make(map[string]int), Waiting: make(map[string]int), ProjectionLag: -1, Alarm: n.guard.Raised()}
 	groups := make(map[projections.CountKey]metrics.Group)
 	n.index.Each(func(o projections.Open) bool {
 		k := projections.CountKey{Provider: o.Provider, Status: o.Status}

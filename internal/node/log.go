@@ -27,6 +27,8 @@ type Log struct {
 	conn     *nats.Conn
 	server   *embedded
 	subjects events.Subjects
+	// mark is the file of the high-water mark.
+	mark string
 }
 
 // ErrNoLedger says that there is no store where the configuration puts it.
@@ -37,7 +39,7 @@ var ErrNoLedger = errors.New("no ledger in")
 // process runs on it, and otherwise connects to that process.
 func OpenLog(ctx context.Context, cfg *config.Config, url string, log *slog.Logger) (*Log, error) {
 	own := *cfg
-	l := &Log{subjects: cfg.Subjects()}
+	l := &Log{subjects: cfg.Subjects(), mark: cfg.Path(cfg.Integrity.HighWater)}
 	if url != "" {
 		own.NATS.URL = url
 	}

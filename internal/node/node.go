@@ -22,6 +22,7 @@ import (
 	"github.com/opledger/opledger/intake"
 	"github.com/opledger/opledger/internal/config"
 	"github.com/opledger/opledger/internal/dispatch"
+	"github.com/opledger/opledger/internal/integrity"
 	"github.com/opledger/opledger/internal/metrics"
 	"github.com/opledger/opledger/internal/natsapi"
 	"github.com/opledger/opledger/internal/natsjournal"
@@ -83,6 +84,7 @@ type Node struct {
 	// part that must not end.
 	stopping chan struct{}
 	once     sync.Once
+	stopped  error
 	failed   chan error
 	// first ends before work, and work before last: what takes work in, what
 	// works, and what the work needs.
@@ -138,6 +140,7 @@ func (n *Node) start(ctx context.Context) error {
 	}
 	n.run(n.last, "clock", n.clock.run)
 	n.run(n.last, "guard", n.guard.run)
+	n.awaitVerdict(ctx)
 	if err := n.roles(ctx); err != nil {
 		return err
 	}
@@ -150,6 +153,22 @@ func (n *Node) start(ctx context.Context) error {
 		return err
 	}
 	return n.untilReady(ctx)
+}
+
+// awaitVerdict lets the guard check a log that is not long before the roles
+// start, so that no lane is blocked for it.
+func (n *Node) awaitVerdict(ctx context.Context) {
+	late := time.NewTimer(firstVerdict)
+	defer late.Stop()
+	for !n.guard.Checked() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-late.C:
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
 }
 
 // open connects and opens the journal, behind the guard at the start.
@@ -179,6 +198,9 @@ func (n *Node) open(ctx context.Context) error {
 		return fmt.Errorf("node: %w", err)
 	}
 	topology := Topology(n.cfg)
+	if err := n.journalGone(ctx, js, topology); err != nil {
+		return err
+	}
 	report, err := natsjournal.Setup(ctx, js, topology)
 	if err != nil {
 		return err
@@ -194,12 +216,36 @@ func (n *Node) open(ctx context.Context) error {
 	for _, w := range warnings {
 		n.log.LogAttrs(ctx, slog.LevelWarn, "WEAK SETTING", slog.String("what", w))
 	}
-	if err != nil {
+	// A damaged log starts: the guard keeps attempts from it, while intents and
+	// outcomes are recorded.
+	if weak, ok := errors.AsType[*natsjournal.WeakError](err); err != nil && (!ok || !weak.OnlyDamage()) {
 		return err
 	}
 	n.journal, err = natsjournal.Open(ctx, n.conn, natsjournal.Config{Topology: topology, Apart: n.cfg.NATS.Apart, Logger: n.log})
 	return err
 }
+
+// journalGone refuses to make a new journal where one has been: it would have
+// another ledger id, and every repeat of a known intent would be sent again.
+func (n *Node) journalGone(ctx context.Context, js jetstream.JetStream, topology natsjournal.Topology) error {
+	path := n.cfg.Path(n.cfg.Integrity.HighWater)
+	mark, err := integrity.Load(path)
+	if err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	if mark = telling(mark); mark == nil {
+		return nil
+	}
+	plan, err := natsjournal.Plan(ctx, js, topology)
+	if err != nil || !slices.Contains(plan.Missing, topology.Names().Events) {
+		return err
+	}
+	return fmt.Errorf("node: %w: this process has seen %d messages of ledger %s (%s): restore the store from its backup; "+
+		"only if the ledger is to forget everything, move that file away", ErrJournalGone, mark.Seq, mark.Ledger, path)
+}
+
+// ErrJournalGone says that the journal was lost as a whole.
+var ErrJournalGone = errors.New("the journal is gone")
 
 // Topology is the topology that a configuration asks for.
 func Topology(cfg *config.Config) natsjournal.Topology {
@@ -232,7 +278,12 @@ func (n *Node) parts(ctx context.Context) error {
 	if n.clock, err = newClock(ctx, n.journal, n.log); err != nil {
 		return err
 	}
-	if n.guard, err = newGuard(ctx, n.journal, n.log); err != nil {
+	n.guard, err = newGuard(guardConfig{
+		Log: n.journal, Subjects: n.cfg.Subjects(), File: n.cfg.Path(n.cfg.Integrity.HighWater), Actor: n.worker,
+		Checkpoints: n.plays(RoleProjector), Connects: func() uint64 { return n.conn.Stats().Reconnects }, Forget: n.memory.forget,
+		Logger: n.log,
+	})
+	if err != nil {
 		return err
 	}
 	files, accounts, err := loadProviders(n.cfg)
@@ -289,7 +340,7 @@ func (n *Node) applied(s operation.State) {
 }
 
 func (n *Node) states() states {
-	return states{n.store, n.index, n.memory, n.plays(RoleProjector)}
+	return states{n.store, n.index, n.memory, n.plays(RoleProjector), n.guard.Alarm}
 }
 
 // warnSecrets says at the start which accounts can't be used here, instead of
@@ -349,7 +400,7 @@ func (n *Node) makeExecutor() (run func(), err error) {
 			Outcome: n.metrics.Outcome, ClaimConflict: n.metrics.ClaimConflict, AppendConflict: n.metrics.Overtaken,
 			Blocked: func(provider string, r executor.BlockedReason) { n.metrics.Blocked(provider, string(r)) },
 		},
-		Alarm: n.guard.Alarm,
+		Alarm: n.guard.Alarm, LookFirst: n.guard.LookFirst,
 		Elsewhere: func(k dispatch.Key, version uint64) {
 			if n.looks != nil {
 				n.looks.Wake(k, version)
@@ -567,7 +618,7 @@ func (n *Node) untilReady(ctx context.Context) error {
 	still := time.NewTicker(stillEvery)
 	defer still.Stop()
 	for {
-		err := n.Ready(ctx)
+		err := n.complete(ctx)
 		if err == nil {
 			return nil
 		}
@@ -589,11 +640,26 @@ const maxReadyLag = 1000
 
 // Ready says what keeps this process from working, or nil.
 func (n *Node) Ready(ctx context.Context) error {
+	if n.guard.Raised() {
+		return errors.New("integrity alarm: " + n.guard.Alarm())
+	}
+	if err := n.complete(ctx); err != nil {
+		return err
+	}
+	if text := n.guard.Alarm(); text != "" {
+		return errors.New(text)
+	}
+	return nil
+}
+
+// complete says what of this process is not there yet, or nil. A process whose
+// guard alarms is complete: it records, and starts no attempt.
+func (n *Node) complete(ctx context.Context) error {
 	if !n.conn.IsConnected() {
 		return errors.New("not connected to NATS")
 	}
-	if text := n.guard.Alarm(); text != "" {
-		return errors.New("integrity alarm: " + text)
+	if !n.guard.Checked() {
+		return errors.New(n.guard.Alarm())
 	}
 	if !n.index.Ready() {
 		return errors.New("the index of open operations is not complete yet")
@@ -623,9 +689,17 @@ func (n *Node) Wait(ctx context.Context) error {
 	}
 }
 
-// Stop stops the node; see the package's comment for the order.
+// Stop stops the node; see the package's comment for the order. Stopping it once
+// more does nothing.
 func (n *Node) Stop() error {
-	n.once.Do(func() { close(n.stopping) })
+	n.once.Do(func() {
+		close(n.stopping)
+		n.stopped = n.stop()
+	})
+	return n.stopped
+}
+
+func (n *Node) stop() error {
 	var errs []error
 	if n.api != nil {
 		errs = append(errs, n.api.Stop())

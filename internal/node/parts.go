@@ -71,11 +71,18 @@ type states struct {
 	// follows: this process applies the log to the projection, so what others
 	// write reaches its memory, too.
 	follows bool
+	// alarm says why the log is not to be trusted, or "".
+	alarm func() string
 }
 
 // State implements executor.States, reconciler.States and intake.States: never
-// older than what this process wrote itself.
+// older than what this process wrote itself. Of a damaged log projection and
+// memory may know more than is left: who hands in again what was lost must not be
+// told that it is recorded.
 func (s states) State(ctx context.Context, tenant, op string, min uint64) (operation.State, error) {
+	if s.alarm() != "" {
+		return s.Truth(ctx, tenant, op)
+	}
 	if state, ok := s.remembered(tenant, op, min); ok {
 		return state, nil
 	}
@@ -93,6 +100,9 @@ func (s states) remembered(tenant, op string, min uint64) (operation.State, bool
 
 // Glance implements intake.States.
 func (s states) Glance(ctx context.Context, tenant, op string) (operation.State, error) {
+	if s.alarm() != "" {
+		return s.Truth(ctx, tenant, op)
+	}
 	if k, known := s.memory.get(tenant, op); known {
 		return s.State(ctx, tenant, op, k.state.Version)
 	}
@@ -133,6 +143,14 @@ func (k known) exact() bool { return k.stamped || k.state.Started == 0 || k.stat
 
 func newMemory() *memory {
 	return &memory{entries: make(map[[2]string]*list.Element), order: list.New()}
+}
+
+// forget forgets everything: the log is not the one any more that it was.
+func (m *memory) forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.entries)
+	m.order.Init()
 }
 
 // wrote takes in a state that this process has just written.

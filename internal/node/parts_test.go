@@ -131,7 +131,7 @@ func TestMemoryIsNotBelievedWhereTheIndexHasSeenMore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := states{index: index, memory: newMemory(), follows: true}
+	s := states{index: index, memory: newMemory(), follows: true, alarm: func() string { return "" }}
 	op := operation.State{Tenant: "acme", OperationID: "op-1", Version: 1, LastSeq: 10, Status: operation.StatusPending, NextAction: events.NextAttempt}
 	s.memory.wrote(op)
 	index.Apply(op)

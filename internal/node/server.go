@@ -72,6 +72,9 @@ func (e *embedded) start(cfg *config.Config, dir string, log *slog.Logger) error
 		SyncAlways: true, JetStreamMaxStore: cfg.NATS.MaxStore, JetStreamMaxMemory: 64 << 20,
 		MaxPayload: 1 << 20, NoSigs: true, NoLog: true, DontListen: cfg.NATS.Listen == "none",
 	}
+	if err := forgetIndex(store, cfg); err != nil {
+		return err
+	}
 	if err := setAccounts(opts, cfg, e.user, e.password); err != nil {
 		return err
 	}
@@ -101,6 +104,17 @@ func (e *embedded) start(cfg *config.Config, dir string, log *slog.Logger) error
 	}
 	if !opts.DontListen {
 		e.url = e.srv.ClientURL()
+	}
+	return nil
+}
+
+// forgetIndex lets the server read the files of the journal anew. After an orderly
+// stop it believes its index, counts messages that are damaged or gone, and knows
+// better what the log holds than the log does; without the index it looks.
+func forgetIndex(store string, cfg *config.Config) error {
+	path := filepath.Join(store, "jetstream", access.LedgerAccount, "streams", Topology(cfg).Names().Events, "msgs", "index.db")
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("node: %w", err)
 	}
 	return nil
 }
