@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/opledger/opledger/events"
+	"github.com/opledger/opledger/internal/natstest"
 )
 
 // eager makes every round of two or more a batch.
@@ -209,14 +210,10 @@ func TestWhoGivesUpInTheQueueIsNotPublishedLater(t *testing.T) {
 		t.Fatalf("asked %s, want first", got)
 	}
 	wg.Go(func() { c.publish(ctx, nats.NewMsg("given-up")) })
-	for c.waiting() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	natstest.Eventually(t, 10*time.Second, "one in the queue", func() bool { return c.waiting() == 1 })
 	giveUp()
 	wg.Go(func() { c.publish(t.Context(), nats.NewMsg("last")) })
-	for c.waiting() < 2 {
-		time.Sleep(time.Millisecond)
-	}
+	natstest.Eventually(t, 10*time.Second, "two in the queue", func() bool { return c.waiting() == 2 })
 	close(s.free)
 	wg.Wait()
 	if got := <-s.asked; got != "last" {

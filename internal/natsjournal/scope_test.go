@@ -74,8 +74,11 @@ func TestUnreadableScopeIsAnError(t *testing.T) {
 	t.Parallel()
 	newest := time.Date(2026, 12, 1, 10, 0, 0, 7, time.UTC)
 	j := journal(t)
-	for _, body := range []string{"", "{", `{"type":"io.opledger.v1.Checkpoint","data":{}}`, `{"type":"io.opledger.v1.ScopeTaken","data":{"operation_id":"a.b"}}`,
-		`{"type":"io.opledger.v1.ScopeTaken","data":{"operation_id":"op","newest_confirmed":"today"}}`} {
+	for _, body := range []string{
+		"", "{", `{"type":"io.opledger.v1.Checkpoint","data":{}}`,
+		`{"type":"io.opledger.v1.ScopeTaken","data":{"operation_id":"a.b"}}`,
+		`{"type":"io.opledger.v1.ScopeTaken","data":{"operation_id":"op","newest_confirmed":"today"}}`,
+	} {
 		m := nats.NewMsg("opledger.scopes.acme.s1")
 		m.Data = []byte(body)
 		if _, err := j.nc.RequestMsgWithContext(t.Context(), m); err != nil {
