@@ -25,8 +25,8 @@ type account struct {
 	via      events.Via
 	rejected time.Duration
 	sentKey  string
-	// lookedUnder is the account that answered a look that began at a moment.
-	lookedUnder map[time.Time]string
+	// looks are those that were made, by when they began.
+	looks map[time.Time]*lookNote
 	// sentBytes stands for the bytes of the first request.
 	sentBytes string
 	stored    map[string]bool // ids of acknowledged events
@@ -55,6 +55,13 @@ type attemptNote struct {
 	sent      int
 }
 
+// lookNote is what a look was: under which account it was answered, and whether
+// it saw everything.
+type lookNote struct {
+	account string
+	blind   bool
+}
+
 type permitNote struct {
 	basis events.Basis
 	until time.Time
@@ -63,7 +70,7 @@ type permitNote struct {
 }
 
 func newAccount() *account {
-	return &account{permits: map[string]*permitNote{}, lookedUnder: map[time.Time]string{}, stored: map[string]bool{}}
+	return &account{permits: map[string]*permitNote{}, looks: map[time.Time]*lookNote{}, stored: map[string]bool{}}
 }
 
 func (a *account) acked(id string) { a.stored[id] = true }
@@ -285,8 +292,13 @@ func (l *opLog) noteStarted(w *world, rec events.Record, d events.AttemptStarted
 }
 
 func (l *opLog) noteEvidence(w *world, d events.EvidenceRecorded) {
-	if under, asked := l.lookedUnder[d.AskedAt]; asked && d.Source == events.SourceLookup && under != d.AccountProbed {
-		w.fail("I8: evidence says under which account it was made", "%s was looked for under %s", l.id, under)
+	if look := l.looks[d.AskedAt]; look != nil && d.Source == events.SourceLookup {
+		switch {
+		case look.account != d.AccountProbed:
+			w.fail("I8: evidence says under which account it was made", "%s was looked for under %s", l.id, look.account)
+		case look.blind && (d.PagesComplete || d.Finding == events.FindingAbsent):
+			w.fail("I11: a look that did not see everything is not empty", "%s", l.id)
+		}
 	}
 	if d.AccountProbed != "" && d.AccountProbed != l.intent.ProviderID {
 		return // void (I8)

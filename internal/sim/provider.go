@@ -323,12 +323,14 @@ func (a *adapter) Lookup(ctx context.Context, c providers.Call) operation.Look {
 		t.pass(w.between(0, 10*time.Second))
 		look.AccountProbed, look.AccountOK = c.Intent.ProviderID, true
 		look.Failed, look.Reason = true, "search is out"
+		w.log.op(c.Tenant, c.Operation).looks[look.AskedAt.UTC()] = &lookNote{account: c.Intent.ProviderID, blind: true}
 		return look
 	}
 	look.AccountProbed = s.account
 	look.AccountOK = s.account == c.Intent.ProviderID
 	l := w.log.op(c.Tenant, c.Operation)
-	l.lookedUnder[look.AskedAt.UTC()] = s.account
+	note := &lookNote{account: s.account}
+	l.looks[look.AskedAt.UTC()] = note
 	for _, o := range l.objects {
 		if o.visible <= w.now && o.account == s.account {
 			if look.CreatedAt.IsZero() {
@@ -340,6 +342,7 @@ func (a *adapter) Lookup(ctx context.Context, c providers.Call) operation.Look {
 	look.PagesComplete = true
 	if w.hit(lookIncomplete) {
 		look.PagesComplete, look.Matches, look.CreatedAt = false, nil, time.Time{}
+		note.blind = true
 	}
 	if w.hit(lookAlike) {
 		look.Weak = []string{"like-1"}
@@ -351,6 +354,7 @@ func (a *adapter) Lookup(ctx context.Context, c providers.Call) operation.Look {
 	}
 	if ctx.Err() != nil {
 		look.Failed, look.PagesComplete, look.Matches, look.Reason = true, false, nil, "no answer in time"
+		note.blind = true
 	}
 	return look
 }
