@@ -37,6 +37,8 @@ type Cell struct {
 	P99MS      float64 `json:"p99_ms"`
 	CPUMSPerOp float64 `json:"cpu_ms_per_op"`
 	MemoryMiB  float64 `json:"memory_mib"`
+	// FrontMiB is what the front has of that.
+	FrontMiB float64 `json:"front_mib"`
 	// FlushesPerOp are those of the whole disk, negative where they are not counted.
 	FlushesPerOp float64 `json:"flushes_per_op"`
 
@@ -127,6 +129,9 @@ func (r *running) drive(ctx context.Context, cfg load.Config, cell *Cell) error 
 		return err
 	}
 	if cell.MemoryMiB, err = memoryMiB(r.roots); err != nil {
+		return err
+	}
+	if cell.FrontMiB, err = memoryMiB(r.roots[len(r.roots)-1:]); err != nil {
 		return err
 	}
 	n := max(float64(len(result.Latency)), 1)

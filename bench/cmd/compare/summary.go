@@ -155,8 +155,8 @@ func targets(all []Summary, lost []Cell) []Target {
 		add("memory MiB, the most of all cells", memory, targetMemoryMiB, true)
 	}
 	for _, c := range lost {
-		if c.System == ledger {
-			add(fmt.Sprintf("wrong ends or errors of %d lost answers", c.Operations+c.Errors), float64(c.WrongEnds+c.Errors), targetWrongEnds, true)
+		if c.System == ledger || c.System == plain {
+			add(fmt.Sprintf("wrong ends or errors of %d lost answers, %s", c.Operations+c.Errors, c.System), float64(c.WrongEnds+c.Errors), targetWrongEnds, true)
 		}
 	}
 	return out

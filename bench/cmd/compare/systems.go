@@ -20,10 +20,12 @@ const (
 	inline    = "pg-inline"
 	batch     = "sqlite-batch"
 	ledger    = "opledger"
+	// plain is the ledger too, with a provider that takes no keys.
+	plain = "opledger-plain"
 )
 
 // systems lists all, in the order of the first round.
-func systems() []string { return []string{reference, ledger, batch, inline} }
+func systems() []string { return []string{reference, ledger, plain, batch, inline} }
 
 // bench is where everything runs.
 type bench struct {
@@ -77,8 +79,9 @@ func (b *bench) launch(ctx context.Context, r *running, system string, delay tim
 		if front, err = b.child(ctx, r, "hand", nil, "-mode", system, "-file", filepath.Join(r.dir, "ops.db"), "-provider", r.provider); err != nil {
 			return err
 		}
-	case ledger:
-		if front, err = b.ledger(ctx, r); err != nil {
+	case ledger, plain:
+		action := map[string]string{ledger: "effect.make", plain: "effect.plain"}[system]
+		if front, err = b.ledger(ctx, r, action); err != nil {
 			return err
 		}
 	default:
@@ -100,7 +103,7 @@ const (
 )
 
 // ledger starts opledger serve and the front before it.
-func (b *bench) ledger(ctx context.Context, r *running) (*child.Process, error) {
+func (b *bench) ledger(ctx context.Context, r *running, action string) (*child.Process, error) {
 	// JSON is YAML.
 	doc, err := json.MarshalIndent(map[string]any{
 		"nats": map[string]any{"store_dir": filepath.Join(r.dir, "store"), "listen": ledgerListen},
@@ -128,7 +131,7 @@ func (b *bench) ledger(ctx context.Context, r *running) (*child.Process, error) 
 		return nil, err
 	}
 	r.roots = []int{server.PID()}
-	return b.child(ctx, r, "ledgerfront", env, "-nats", server.Ready.NATS, "-user", agent, "-tenant", tenant)
+	return b.child(ctx, r, "ledgerfront", env, "-nats", server.Ready.NATS, "-user", agent, "-tenant", tenant, "-action", action)
 }
 
 func (b *bench) child(ctx context.Context, r *running, name string, env []string, args ...string) (*child.Process, error) {

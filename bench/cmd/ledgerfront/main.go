@@ -28,6 +28,7 @@ func main() {
 	flag.StringVar(&cfg.url, "nats", "", "address of the ledger's server")
 	flag.StringVar(&cfg.user, "user", "front", "user on the bus; the password is in OPLEDGER_FRONT_PASSWORD")
 	flag.StringVar(&cfg.tenant, "tenant", "compare", "tenant")
+	flag.StringVar(&cfg.action, "action", "effect.make", "action of the provider's contract")
 	flag.IntVar(&cfg.conns, "conns", 4, "connections that the requests share")
 	flag.Parse()
 	cfg.password = os.Getenv("OPLEDGER_FRONT_PASSWORD")
@@ -39,8 +40,8 @@ func main() {
 }
 
 type config struct {
-	url, user, password, tenant string
-	conns                       int
+	url, user, password, tenant, action string
+	conns                               int
 }
 
 func connect(cfg config) (front.Run, error) {
@@ -64,7 +65,7 @@ func connect(cfg config) (front.Run, error) {
 			return "", err
 		}
 		c := clients[next.Add(1)%uint64(len(clients))]
-		a, err := c.Submit(ctx, api.SubmitRequest{OperationID: op, Provider: "stub", Account: "main", Action: "effect.make", Args: args})
+		a, err := c.Submit(ctx, api.SubmitRequest{OperationID: op, Provider: "stub", Account: "main", Action: cfg.action, Args: args})
 		if err == nil && !a.Status.Final() {
 			a, err = c.Wait(ctx, api.GetRequest{OperationID: op}, answerTime)
 		}

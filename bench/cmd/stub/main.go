@@ -1,7 +1,8 @@
 // Command stub is the provider of the comparison: the least that can have an
-// effect. It has no idempotency keys; an effect can be looked up by its label.
+// effect. An effect can be looked up by its label.
 //
-//	POST /effect            makes an effect and answers with its id
+//	POST /effect            makes an effect and answers with its id; with an
+//	                        Idempotency-Key a repeat gets the answer of the first
 //	GET  /effects?label=    the effects that were made under a label
 //	GET  /table             the effects' ids of each operation
 //	GET  /account           whose account it is

@@ -4,6 +4,7 @@ package stub
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -37,11 +38,15 @@ type provider struct {
 	mu      sync.Mutex
 	made    map[string][]string // ids by operation
 	labeled map[string][]Effect
+	keyed   map[string]stored
 }
+
+// stored is the first request with a key, and the effect that it made.
+type stored struct{ op, id string }
 
 // New returns a provider that takes delay to answer.
 func New(delay time.Duration, now func() time.Time) http.Handler {
-	p := &provider{delay: delay, now: now, made: make(map[string][]string), labeled: make(map[string][]Effect)}
+	p := &provider{delay: delay, now: now, made: make(map[string][]string), labeled: make(map[string][]Effect), keyed: make(map[string]stored)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /effect", p.effect)
 	mux.HandleFunc("GET /effects", p.look)
@@ -62,7 +67,11 @@ func (p *provider) effect(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	time.Sleep(p.delay)
-	id, first := p.make(in.Op, in.Label)
+	id, first, err := p.make(in.Op, in.Label, r.Header.Get("Idempotency-Key"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
+		return
+	}
 	if first && strings.HasPrefix(in.Op, LostPrefix) {
 		if h, ok := w.(http.Hijacker); ok {
 			if c, _, err := h.Hijack(); err == nil {
@@ -75,16 +84,26 @@ func (p *provider) effect(w http.ResponseWriter, r *http.Request) {
 	answer(w, map[string]string{"id": id})
 }
 
-// make makes an effect, whatever was made before: nothing is repeated safely.
-func (p *provider) make(op, label string) (id string, first bool) {
+// make makes an effect, or finds the one that was made with the key before.
+// Without a key nothing protects from a second effect.
+func (p *provider) make(op, label, key string) (id string, first bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if before, ok := p.keyed[key]; ok {
+		if before.op != op {
+			return "", false, errors.New("the key was used for another operation")
+		}
+		return before.id, false, nil
+	}
 	id = fmt.Sprintf("ext-%s-%d", op, len(p.made[op])+1)
 	p.made[op] = append(p.made[op], id)
 	if label != "" {
 		p.labeled[label] = append(p.labeled[label], Effect{ID: id, Label: label, CreatedAt: p.now().UTC()})
 	}
-	return id, len(p.made[op]) == 1
+	if key != "" {
+		p.keyed[key] = stored{op: op, id: id}
+	}
+	return id, len(p.made[op]) == 1, nil
 }
 
 func (p *provider) look(w http.ResponseWriter, r *http.Request) {

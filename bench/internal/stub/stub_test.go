@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,6 +49,41 @@ func TestALostAnswerHasItsEffect(t *testing.T) {
 	}
 	if got := table(t, s.URL)[op]; len(got) != 2 || got[1] != id {
 		t.Errorf("effects after the second call: %v, its answer %s", got, id)
+	}
+}
+
+// Goal: a key gives the stored answer and no second effect, also when the first
+// answer was lost; for another operation it is refused.
+func TestAKeyMakesOneEffect(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(stub.New(0, time.Now))
+	defer s.Close()
+	post := func(op, key string) (int, string) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/effect", strings.NewReader(`{"op":"`+op+`"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.GetBody = nil // the transport repeats nothing
+		req.Header.Set("Idempotency-Key", key)
+		resp, err := http.DefaultTransport.RoundTrip(req)
+		if err != nil {
+			return 0, ""
+		}
+		defer resp.Body.Close()
+		var a front.Answer
+		_ = json.NewDecoder(resp.Body).Decode(&a)
+		return resp.StatusCode, a.ID
+	}
+	op := stub.LostPrefix + "1"
+	if status, _ := post(op, "k"); status != 0 {
+		t.Errorf("the answer was not lost: %d", status)
+	}
+	status, id := post(op, "k")
+	if got := table(t, s.URL)[op]; status != http.StatusOK || !slices.Equal(got, []string{id}) {
+		t.Errorf("effects %v, answer %d %s", got, status, id)
+	}
+	if status, _ := post("another", "k"); status != http.StatusUnprocessableEntity {
+		t.Errorf("the key of another operation: %d", status)
 	}
 }
 
