@@ -182,8 +182,10 @@ func (x *Index) interested(key, tenant, operationID string, b brief) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.wishes.note(tenant, b.wish, operationID)
-	if len(x.subs[key]) > 0 {
-		return true
+	for sub := range x.subs[key] {
+		if b.lastSeq > sub.lastSeq {
+			return true
+		}
 	}
 	if it := x.open[key]; it != nil {
 		return b.lastSeq > it.LastSeq

@@ -192,6 +192,27 @@ func TestWaiterGetsTheNewestStateAndBlocksNobody(t *testing.T) {
 	}
 }
 
+// A waiter who was told of a state needs its entry no more, and one who was not
+// still does.
+func TestEntryMattersToWaitersWhoWereNotTold(t *testing.T) {
+	t.Parallel()
+	x := bare(t)
+	x.Apply(openState("op", 1, events.NextAttempt, base))
+	_, cancel := x.Subscribe("acme", "op")
+	defer cancel()
+	x.Apply(finalState("op", 3))
+	key := entryKey("acme", "op")
+	for seq, want := range map[uint64]bool{2: false, 3: false, 4: true} {
+		if got := x.interested(key, "acme", "op", brief{lastSeq: seq}); got != want {
+			t.Errorf("entry at %d: interested %v, want %v", seq, got, want)
+		}
+	}
+	x.Tell(finalState("op", 4))
+	if x.interested(key, "acme", "op", brief{lastSeq: 4}) {
+		t.Error("interested in what the waiter was told")
+	}
+}
+
 // An index of another process sees what is open, through the bucket alone.
 func TestIndexFollowsTheBucket(t *testing.T) {
 	t.Parallel()

@@ -435,7 +435,11 @@ func (p *Projector) keep(s *slot) {
 	switch s.result {
 	case written, equal:
 		p.lastRev = max(p.lastRev, s.rev)
-		p.cache.put(cached{key: s.key, state: s.state, rev: s.rev, size: len(s.data)})
+		if isOpen(s.state) {
+			p.cache.put(cached{key: s.key, state: s.state, rev: s.rev, size: len(s.data)})
+		} else { // seldom asked for again
+			p.cache.drop(s.key)
+		}
 		p.applied(s.state)
 	case newer:
 		p.cache.drop(s.key)

@@ -349,6 +349,30 @@ func TestEntryOfANewerFoldIsLeftAloneAndReadFromTheLog(t *testing.T) {
 	l.checkEntries()
 }
 
+// Closed operations take no memory, and what comes late is folded onto their
+// entries (I9).
+func TestClosedOperationsAreNotRemembered(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, natstest.Server(t))
+	p := l.projector(nil)
+	stop := run(t, p.Run)
+	l.append("before", intent("before"))
+	l.caughtUp(p) // the bucket is made
+	l.append("open", intent("open"))
+	l.append("closed", intent("closed"))
+	l.append("closed", events.ResultConfirmed{ExternalID: "T-1", Via: events.ViaLookup})
+	l.caughtUp(p)
+	l.append("closed", events.ReviewUpdated{Decision: events.DecideNote})
+	l.caughtUp(p)
+	l.checkEntries()
+	stop()
+	_, open := p.cache.get("acme.open")
+	_, closed := p.cache.get("acme.closed")
+	if !open || closed {
+		t.Errorf("remembered: the open one %v, the closed one %v", open, closed)
+	}
+}
+
 func TestDamagedEntryIsMendedByTheNextEvent(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, natstest.Server(t))
