@@ -94,9 +94,11 @@ type item struct {
 	working  bool
 	again    bool
 	failures int
-	// turn is the lane that let the item out of its queue and waits to hear
-	// whether it takes its turn.
+	// turn is the lane that let the item out of its queue, keeps a place for it
+	// and waits to hear whether it takes it. due is when it was to be planned
+	// before it had to wait.
 	turn string
+	due  time.Time
 	// slot is the lane in which the item's start has been set down already.
 	slot   string
 	slotAt time.Time
@@ -104,7 +106,13 @@ type item struct {
 
 type lane struct {
 	running int
-	parked  []*item
+	// promised is how many places are kept for items that were let out, so that
+	// a newcomer does not take them.
+	promised int
+	// parked are the operations that wait for a run, by tenant; turns are the
+	// tenants that have some, in the order in which they are served.
+	parked map[string][]*item
+	turns  []string
 	// free is when the next start may be.
 	free time.Time
 }
@@ -241,7 +249,7 @@ func (d *Dispatcher) start(ctx context.Context) time.Duration {
 
 // begin plans an item; the caller holds the lock.
 func (d *Dispatcher) begin(ctx context.Context, it *item) {
-	it.working, it.again = true, false
+	it.working, it.again, it.due = true, false, it.at
 	least := it.min
 	d.busy++
 	d.active++
@@ -261,7 +269,9 @@ func (d *Dispatcher) planned(ctx context.Context, it *item, plan Plan, err error
 	turn := it.turn
 	if turn != "" {
 		it.turn = ""
-		if l := d.lanes[turn]; l != nil && (err != nil || plan.Lane != turn || plan.Run == nil) {
+		l := d.lanes[turn]
+		l.promised--
+		if err != nil || plan.Lane != turn || plan.Run == nil {
 			d.unpark(turn, l) // it passed: the next one may go
 		}
 	}
@@ -281,15 +291,18 @@ func (d *Dispatcher) planned(ctx context.Context, it *item, plan Plan, err error
 	}
 	l := d.lanes[plan.Lane]
 	if l == nil {
-		l = &lane{}
+		l = &lane{parked: make(map[string][]*item)}
 		d.lanes[plan.Lane] = l
 	}
-	if l.running >= max(plan.Width, 1) {
-		l.parked = append(l.parked, it)
+	if l.running+l.promised >= max(plan.Width, 1) {
+		l.park(it)
 		return
 	}
 	if at := d.slot(it, plan, l); at.After(d.cfg.Now()) {
-		it.turn = turn // passes on its turn should it have nothing to do by then
+		if turn == plan.Lane { // passes on its turn should it have nothing to do by then
+			it.turn = turn
+			l.promised++
+		}
 		d.finish(it, Again{At: at})
 		return
 	}
@@ -326,22 +339,48 @@ func (d *Dispatcher) slot(it *item, plan Plan, l *lane) time.Time {
 	return at
 }
 
-// unpark plans the longest waiting item of a lane anew: what it wanted to do
-// may be out of date.
+// park lets an item wait for a run.
+func (l *lane) park(it *item) {
+	tenant := it.key.Tenant
+	if len(l.parked[tenant]) == 0 {
+		l.turns = append(l.turns, tenant)
+	}
+	l.parked[tenant] = append(l.parked[tenant], it)
+}
+
+// next takes out the item that waits longest, of each tenant in turn: a tenant
+// with ten thousand of them delays nobody else at the same account.
+func (l *lane) next() *item {
+	if len(l.turns) == 0 {
+		return nil
+	}
+	tenant := l.turns[0]
+	l.turns = l.turns[1:]
+	waiting := l.parked[tenant]
+	it := waiting[0]
+	waiting[0] = nil
+	if waiting = waiting[1:]; len(waiting) == 0 {
+		delete(l.parked, tenant)
+	} else {
+		l.parked[tenant] = waiting
+		l.turns = append(l.turns, tenant)
+	}
+	return it
+}
+
+// unpark plans the next waiting item of a lane anew: what it wanted to do may be
+// out of date.
 func (d *Dispatcher) unpark(name string, l *lane) {
-	if len(l.parked) > 0 {
-		it := l.parked[0]
-		l.parked[0] = nil
-		l.parked = l.parked[1:]
-		it.again = false
-		it.at = d.cfg.Now()
-		it.working = false
+	if it := l.next(); it != nil {
+		it.again, it.working = false, false
+		it.at = it.due // before what came later
 		it.turn = name
+		l.promised++
 		heap.Push(&d.queue, it)
 		d.nudge()
 		return
 	}
-	if l.running == 0 && !l.free.After(d.cfg.Now()) {
+	if l.running == 0 && l.promised == 0 && !l.free.After(d.cfg.Now()) {
 		delete(d.lanes, name)
 	}
 }
