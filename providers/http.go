@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -277,6 +278,21 @@ func (h *HTTP) credential(acc *account) (credential, error) {
 	return c, nil
 }
 
+// secretLength is the length from which a value is taken for a secret wherever
+// it stands. A shorter one would hide what has nothing to do with it.
+const secretLength = 8
+
+// repeatedIn reports whether a text of the provider's holds a credential. Such a
+// text is not kept (I18).
+func (c credential) repeatedIn(text string) bool {
+	for _, v := range c.values {
+		if secret := v.Reveal(); len(secret) >= secretLength && strings.Contains(text, secret) {
+			return true
+		}
+	}
+	return false
+}
+
 func (c credential) reveal() []string {
 	out := make([]string, 0, len(c.values))
 	for _, v := range c.values {
@@ -346,7 +362,7 @@ func notSent(reason string, t events.Transport) operation.Outcome {
 }
 
 func (h *HTTP) outcome(r *Request, x exchange, cred credential) operation.Outcome {
-	id := requestID(x.header, h.file.conn.requestIDHeader)
+	id := requestID(x.header, h.file.conn.requestIDHeader, cred)
 	if x.err != nil {
 		if !x.transport.BytesSent {
 			return notSent(x.transport.Error, x.transport)
@@ -359,6 +375,13 @@ func (h *HTTP) outcome(r *Request, x exchange, cred credential) operation.Outcom
 	ans := newAnswer(x.status, x.header, x.body)
 	o := r.action.judge(r.scope, ans)
 	o.ProviderRequestID = id
+	if cred.repeatedIn(o.Reason) {
+		o.Reason = "status " + strconv.Itoa(x.status)
+	}
+	if cred.repeatedIn(o.ExternalID) {
+		o.Word, o.Unknown, o.ExternalID = operation.OutcomeUnidentified, events.UnknownUnidentified, ""
+		o.Reason += ", the answer repeats the credential as id"
+	}
 	o.Final = o.Final || unexpected(x.status, o)
 	if r.action.honourRetryAfter {
 		o.RetryAfter = retryAfter(x.header, h.now())

@@ -271,7 +271,7 @@ func (r *runner) ask(ctx context.Context, out rendered) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.total)
 	defer cancel()
 	x := send(ctx, r.acc.wire.pooled, out.request(r.cred, false))
-	r.requestID = cmp.Or(requestID(x.header, r.h.file.conn.requestIDHeader), r.requestID)
+	r.requestID = cmp.Or(requestID(x.header, r.h.file.conn.requestIDHeader, r.cred), r.requestID)
 	if x.err != nil {
 		return answer{}, errors.New(x.transport.Error)
 	}
@@ -366,7 +366,7 @@ func (r *runner) read(item any) (match, bool) {
 		v, _ := r.l.createdAt.first(item)
 		m.created = instant(v)
 	}
-	return m, ok
+	return m, ok && !r.cred.repeatedIn(id)
 }
 
 // instant reads RFC 3339, its form without a colon in the zone, and the time

@@ -2,6 +2,7 @@ package providers_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -220,5 +221,45 @@ func TestNothingIsSentWithACredentialThatWasNotProbed(t *testing.T) {
 	}
 	if got := len(peer.Writes()); got != 1 {
 		t.Errorf("requests on the wire: got %d, want 1", got)
+	}
+}
+
+// I18: what a provider repeats of the credential is not kept: not as the reason,
+// not as the id of the request or of the object, which then is not known.
+func TestAnAnswerThatRepeatsTheCredentialIsNotKept(t *testing.T) {
+	t.Parallel()
+	file := load(t, "sim-crm", nil)
+	for body, want := range map[string]operation.OutcomeWord{
+		`{"id":"` + testToken + `"}`:               operation.OutcomeUnidentified,
+		`{"id":"T-` + testToken + `-1"}`:           operation.OutcomeUnidentified,
+		`{"error":{"code":"` + testToken + `"}}`:   operation.OutcomeRejected,
+		`{"error":{"code":"x-` + testToken + `"}}`: operation.OutcomeRejected,
+	} {
+		status := 201
+		if want == operation.OutcomeRejected {
+			status = 422
+		}
+		peer := providertest.NewPeer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("X-Request-Id", "req-"+testToken)
+			if r.Method == http.MethodGet && r.URL.Path != "/v1/account" {
+				providertest.Answer(200, `{"items":[{"id":"`+testToken+`","label":"`+testLabel+`","title":"a"}],"next_cursor":""}`)(w, r)
+				return
+			}
+			if r.Method == http.MethodGet {
+				providertest.Answer(200, `{"id":"`+testAccount+`"}`)(w, r)
+				return
+			}
+			providertest.Answer(status, body)(w, r)
+		}))
+		h := newHTTP(t, file, peer.URL)
+		c := testCall(file, `{"title":"a"}`)
+		l := h.Lookup(t.Context(), c) // probes the account as well
+		if len(l.Matches)+len(l.Weak) > 0 || !l.Failed || strings.Contains(fmt.Sprintf("%+v", l), testToken) {
+			t.Errorf("look: got %+v", l)
+		}
+		o := doOnce(t, h, c)
+		if o.Word != want || o.ProviderRequestID != "" || strings.Contains(fmt.Sprintf("%+v", o), testToken) {
+			t.Errorf("%s: got %+v, want %s", body, o, want)
+		}
 	}
 }

@@ -335,9 +335,9 @@ const maxRequestID = 128
 
 // requestID returns the provider's own id of the request, if it has a form that
 // may be logged.
-func requestID(h http.Header, name string) string {
+func requestID(h http.Header, name string, cred credential) string {
 	id := h.Get(name)
-	if name == "" || len(id) > maxRequestID || !safeHeader(id) {
+	if name == "" || len(id) > maxRequestID || !safeHeader(id) || cred.repeatedIn(id) {
 		return ""
 	}
 	return id

@@ -253,15 +253,16 @@ func send(ctx context.Context, rt http.RoundTripper, req *http.Request) exchange
 	req = req.WithContext(ctx)
 	var x exchange
 	resp, err := rt.RoundTrip(req) //nolint:bodyclose // readAnswer closes it
-	if err == nil {
+	answered := err == nil         // whatever its status is: "HTTP/1.1 000" is one too
+	if answered {
 		x.status, x.header = resp.StatusCode, resp.Header
 		x.body, err = readAnswer(resp)
 	}
 	x.err = err
-	x.transport = events.Transport{Status: x.status, AnswerBytes: len(x.body), BytesSent: x.status != 0}
+	x.transport = events.Transport{Status: x.status, AnswerBytes: len(x.body), BytesSent: answered}
 	if err != nil {
 		x.transport.Error = wordFor(ctx, err)
-		x.transport.BytesSent = w.sent() || x.status != 0
+		x.transport.BytesSent = w.sent() || answered
 	}
 	x.transport.ConnReused, x.transport.RemoteServer = w.seen()
 	x.transport.DurationMS = time.Since(start).Milliseconds()

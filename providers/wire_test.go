@@ -225,3 +225,43 @@ func TestAContextThatEndsWhileDialingIsNotSent(t *testing.T) {
 }
 
 func traceOf(c net.Conn) httptrace.GotConnInfo { return httptrace.GotConnInfo{Conn: c} }
+
+// P2: a connection that breaks while the body is being written has carried bytes,
+// and who knows what the provider makes of them.
+func TestAResetWhileTheBodyIsWrittenIsInDoubt(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = conn.Read(make([]byte, 4096)) // the headers and the beginning of the body
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0) // a reset instead of an orderly end
+		}
+		_ = conn.Close()
+	}()
+	w, err := newWire(wireConfig{allowLoopback: true, minTLS: tls.VersionTLS12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := send(t.Context(), w.fresh, keyedRequest(t, "http://"+l.Addr().String(), strings.Repeat("x", 16<<20)))
+	if x.err == nil || !x.transport.BytesSent || x.transport.Error == "" {
+		t.Errorf("got %v, %+v, want doubt", x.err, x.transport)
+	}
+}
+
+// P2: a name that can't be resolved has sent nothing, and says so.
+func TestANameThatIsNotResolvedIsNotSent(t *testing.T) {
+	t.Parallel()
+	d := &dialer{net: net.Dialer{ControlContext: dialControl(true), Resolver: nameserver(t)}, tls: &tls.Config{MinVersion: tls.VersionTLS12}}
+	x := send(t.Context(), d.transport(false), keyedRequest(t, "http://provider.example:80", "{}"))
+	if x.err == nil || x.transport.BytesSent || x.transport.Error != wordNoHost {
+		t.Errorf("got %v, %+v", x.err, x.transport)
+	}
+}
