@@ -299,3 +299,20 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// An event is at most as large as a message may be, to the byte.
+func TestAnEventIsBoundedExactly(t *testing.T) {
+	t.Parallel()
+	e := eventOf(events.IntentRecorded{Provider: "crm", Basis: "x"}, false)
+	frame, err := events.Encode(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, beyond := range []int{-1, 0, 1} {
+		e.Data = events.IntentRecorded{Provider: "crm", Basis: strings.Repeat("x", events.MaxEventSize-len(frame)+1+beyond)}
+		body, err := events.Encode(e)
+		if (err != nil) != (beyond > 0) || err == nil && len(body) != events.MaxEventSize+beyond {
+			t.Errorf("%d beyond the limit: got %d bytes, %v", beyond, len(body), err)
+		}
+	}
+}

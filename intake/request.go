@@ -15,6 +15,9 @@ import (
 const (
 	maxText   = 1024
 	maxLabels = 16
+	// maxExternalID is the longest id of an outside object: what providers give
+	// is bounded so, and what is handed in is compared with it.
+	maxExternalID = 512
 )
 
 // decode reads a request strictly: guard first, then no unknown member.
@@ -78,8 +81,12 @@ func describe(err error) string {
 
 func checkText(fields map[string]string) *api.Problem {
 	for name, value := range fields {
-		if len(value) > maxText {
-			return api.NewProblem(api.ProblemTooLarge, "%s has %d bytes, at most %d", name, len(value), maxText)
+		limit := maxText
+		if name == "external_id" {
+			limit = maxExternalID
+		}
+		if len(value) > limit {
+			return api.NewProblem(api.ProblemTooLarge, "%s has %d bytes, at most %d", name, len(value), limit)
 		}
 	}
 	return nil

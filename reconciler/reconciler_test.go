@@ -246,3 +246,20 @@ func TestOperationWithoutContractIsLeftToOthers(t *testing.T) {
 		}
 	})
 }
+
+// A projection that is behind shows an attempt as open whose lease is over, and
+// the log has its result: the compare-and-swap refuses, and nothing is recorded.
+func TestAStaleProjectionEndsNoLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newWorld(t, "", func(int) operation.Look { return found("732") })
+		s := x.state()
+		if _, err := x.w.Append(t.Context(), s, "w", events.ResultConfirmed{ExternalID: "731", Via: events.ViaResponse, AttemptID: "a1"}); err != nil {
+			t.Fatal(err)
+		}
+		x.ledger.HoldBack("acme", "op-1", 2)
+		x.run(time.Hour)
+		if s := x.state(); s.Version != 3 || s.Status != operation.StatusConfirmed || s.Result.ExternalID != "731" || x.a.looks.Load() != 0 {
+			t.Errorf("got version %d, %s, %+v after %d looks", s.Version, s.Status, s.Result, x.a.looks.Load())
+		}
+	})
+}

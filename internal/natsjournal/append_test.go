@@ -461,3 +461,64 @@ func TestALogThatIsBehindIsAConflictOnlyIfEveryPublishWasAnswered(t *testing.T) 
 		t.Errorf("%d events are stored, want the first alone", n)
 	}
 }
+
+// I6, I10: a repeat that comes after the server has forgotten the event's id is
+// judged by the log alone: the own event is a success and stored once, another
+// one under the same id is a conflict.
+func TestARepeatBehindTheDuplicateWindowIsJudgedByTheLog(t *testing.T) {
+	t.Parallel()
+	j := setup(t, natstest.Server(t), Config{Topology: Topology{DuplicateWindow: time.Second}})
+	e, expected := after("op", nil)
+	calls := 0
+	breakNext(j, func() fault {
+		if calls++; calls == 1 {
+			return loseAnswer
+		}
+		if calls == 2 { // an id that came behind the event's is forgotten: so is the event's
+			forgotten := func() bool {
+				ack, err := j.js.Publish(t.Context(), j.subjects.System("test"), []byte("{}"), jetstream.WithMsgID("behind"))
+				return err == nil && !ack.Duplicate
+			}
+			if !forgotten() {
+				t.Error("the probe's id was known before")
+			}
+			natstest.Eventually(t, patience, "forgetting ids", forgotten)
+		}
+		return none
+	})
+	r, err := j.Append(t.Context(), e, expected)
+	if err != nil || r.ID != e.ID || calls < 2 {
+		t.Fatalf("got %q, %v after %d publishes", r.ID, err, calls)
+	}
+	if n := len(load(t, j, "op")); n != 1 {
+		t.Errorf("got %d records, want 1", n)
+	}
+	e.Time = e.Time.Add(time.Second) // other content
+	_, err = j.Append(t.Context(), e, expected)
+	wantError(t, err, ErrConflict)
+}
+
+// An operation is read with as many messages as the bound says, and refused with
+// one more: reading has an end, whatever was stored.
+func TestEventsOfAnOperationAreBoundedExactly(t *testing.T) {
+	t.Parallel()
+	j := journal(t)
+	if j.most != MaxOperationEvents {
+		t.Errorf("got a bound of %d, want %d", j.most, MaxOperationEvents)
+	}
+	j.most = 50
+	for n := 1; n <= j.most+1; n++ {
+		if _, err := j.js.Publish(t.Context(), "opledger.events.acme.op", []byte("{")); err != nil {
+			t.Fatal(err)
+		}
+		if n < j.most-1 {
+			continue
+		}
+		records, err := j.Load(t.Context(), "acme", "op")
+		if n > j.most {
+			wantError(t, err, ErrTooLarge)
+		} else if err != nil || len(records) != n {
+			t.Errorf("%d messages, the bound is %d: got %d, %v", n, j.most, len(records), err)
+		}
+	}
+}

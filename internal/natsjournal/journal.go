@@ -98,6 +98,8 @@ type Journal struct {
 	log      *slog.Logger
 	tr       transport
 	commit   *committer
+	// most is MaxOperationEvents; tests make it smaller.
+	most int
 }
 
 // Open opens the journal that Setup created. It changes nothing. The
@@ -113,7 +115,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Journal, error) {
 	j := &Journal{
 		nc: nc, topology: cfg.Topology, names: cfg.Topology.Names(), subjects: cfg.Topology.Subjects,
 		api: jetstream.DefaultAPIPrefix, call: cfg.CallTimeout, parallel: cfg.InboxParallel,
-		log: cfg.Logger, tr: cfg.transport,
+		log: cfg.Logger, tr: cfg.transport, most: MaxOperationEvents,
 	}
 	if j.call == 0 {
 		j.call = DefaultCallTimeout
@@ -242,7 +244,7 @@ func (j *Journal) Load(ctx context.Context, tenant, operation string) ([]events.
 		return nil, err
 	}
 	var records []events.Record
-	for next := uint64(1); len(records) <= MaxOperationEvents; {
+	for next := uint64(1); len(records) <= j.most; {
 		m, err := j.getPatiently(ctx, getRequest{Seq: next, NextFor: subject})
 		if errors.Is(err, ErrNotFound) && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			return records, nil
@@ -253,7 +255,7 @@ func (j *Journal) Load(ctx context.Context, tenant, operation string) ([]events.
 		records = append(records, j.decode(m))
 		next = m.Seq + 1
 	}
-	return nil, fmt.Errorf("natsjournal: load %s: %w: more than %d events", subject, ErrTooLarge, MaxOperationEvents)
+	return nil, fmt.Errorf("natsjournal: load %s: %w: more than %d events", subject, ErrTooLarge, j.most)
 }
 
 // decode makes a record of a stored message. An event that is stored under

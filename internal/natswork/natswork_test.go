@@ -187,3 +187,49 @@ func TestALostWorkerIsNotReplaced(t *testing.T) {
 		t.Error("the message was delivered again")
 	}
 }
+
+// I14: one message among a thousand ends every worker that reads it. It is handed
+// to one of them, once; the others answer the other 999.
+func TestOnePoisonedMessageAmongAThousandTakesOneWorker(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t)
+	var died, answered atomic.Int32
+	for range 4 {
+		nc := natstest.Connect(t, srv)
+		if _, err := nc.QueueSubscribe("opledger.work.files.>", "workers", func(m *nats.Msg) {
+			if string(m.Data) == "poison" {
+				died.Add(1)
+				nc.Close()
+				return
+			}
+			answered.Add(1)
+			_ = m.Respond(m.Data)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := nc.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := newLine(t, natstest.Connect(t, srv))
+	for n := range 1000 {
+		if n == 500 {
+			short, stop := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			_, err := l.Ask(short, "files", "task.create", []byte("poison"), none)
+			stop()
+			if err == nil || errors.Is(err, providers.ErrNotDelivered) {
+				t.Errorf("poison: got %v, want an error that proves nothing", err)
+			}
+			continue
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		answer, err := l.Ask(ctx, "files", "task.create", fmt.Append(nil, n), none)
+		cancel()
+		if err != nil || string(answer) != fmt.Sprint(n) {
+			t.Fatalf("message %d: got %q, %v", n, answer, err)
+		}
+	}
+	if died.Load() != 1 || answered.Load() != 999 {
+		t.Errorf("got %d workers gone and %d answers, want 1 and 999", died.Load(), answered.Load())
+	}
+}
