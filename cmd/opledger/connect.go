@@ -126,7 +126,7 @@ func (t *target) client(stop context.CancelCauseFunc) (*opledger.Client, func(),
 	}
 	nc, err := nats.Connect(server, opts...)
 	if err != nil {
-		return nil, nil, fmt.Errorf("connect to %s as user %q: %w", server, user, err)
+		return nil, nil, fmt.Errorf("connect to %s as user %q: %w", config.ShownURL(server), user, err)
 	}
 	c, err := opledger.NewClient(opledger.ClientConfig{Conn: nc, Tenant: tenant, Prefix: prefix, Timeout: t.timeout})
 	if err != nil {

@@ -50,6 +50,9 @@ func cli(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	return out.String(), errOut.String(), code
 }
 
+// testPassword is the password of everybody in the tests.
+const testPassword = "canary-password-of-all"
+
 // serve runs a ledger with one faulty provider, and returns its configuration.
 func serve(t *testing.T, rules ...simulator.Rule) (config string, sim *simulator.Client) {
 	t.Helper()
@@ -68,7 +71,7 @@ func serve(t *testing.T, rules ...simulator.Rule) (config string, sim *simulator
 		}
 	}
 	dir := t.TempDir()
-	t.Setenv("TEST_PASSWORD", "pw")
+	t.Setenv("TEST_PASSWORD", testPassword)
 	t.Setenv("TEST_TOKEN", simulator.DefaultToken)
 	config = filepath.Join(dir, "opledger.yaml")
 	text := fmt.Sprintf(`
@@ -255,11 +258,11 @@ func TestConnectionErrorsSayWhatToDo(t *testing.T) {
 		env  string
 		says string
 	}{
-		"nothing listens":   {[]string{"get", "op-1", "--server", "nats://127.0.0.1:1"}, "pw", "is the ledger running?"},
+		"nothing listens":   {[]string{"get", "op-1", "--server", "nats://127.0.0.1:1"}, testPassword, "is the ledger running?"},
 		"wrong password":    {[]string{"get", "op-1", "--user", "ops"}, "wrong", "wrong user or password"},
-		"no ledger":         {[]string{"get", "op-1", "--server", empty.ClientURL()}, "pw", "no ledger with the role api"},
-		"not allowed":       {[]string{"resolve", "op-1", "--reject", "--expect-version", "1", "--reason", "x", "--user", "bot"}, "pw", `user "bot" may not decide for tenant acme`},
-		"of another tenant": {[]string{"get", "op-1", "--user", "ops", "--tenant", "globex"}, "pw", `user "ops" may not get for tenant globex`},
+		"no ledger":         {[]string{"get", "op-1", "--server", empty.ClientURL()}, testPassword, "no ledger with the role api"},
+		"not allowed":       {[]string{"resolve", "op-1", "--reject", "--expect-version", "1", "--reason", "x", "--user", "bot"}, testPassword, `user "bot" may not decide for tenant acme`},
+		"of another tenant": {[]string{"get", "op-1", "--user", "ops", "--tenant", "globex"}, testPassword, `user "ops" may not get for tenant globex`},
 	}
 	for name, c := range cases {
 		t.Setenv("OPLEDGER_PASSWORD", c.env)
@@ -520,7 +523,7 @@ func logTools(t *testing.T) {
 	if out, _, _ := cli(t, "events", "--nats-url", server, "--kind", "OutcomeUnknown"); strings.Count(out, "\n") != 1 {
 		t.Errorf("events by kind:\n%s", out)
 	}
-	nc, err := nats.Connect(server, nats.UserInfo("bot", "pw"), nats.CustomInboxPrefix("_INBOX_bot"))
+	nc, err := nats.Connect(server, nats.UserInfo("bot", testPassword), nats.CustomInboxPrefix("_INBOX_bot"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -567,4 +570,50 @@ func providerName(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return f.Provider
+}
+
+// I18: whatever an operator asks for, neither a password nor a credential is in what
+// is printed.
+func TestNoCommandPrintsASecret(t *testing.T) {
+	config, _ := serve(t, simulator.Rule{Method: "POST", Nth: 1, Times: 1, Do: simulator.LoseRequest})
+	server := os.Getenv("OPLEDGER_SERVER")
+	id := []string{"--provider", providerName(t), "--account", "main", "--action", "task.create", "--args", `{"title":"a"}`}
+	for _, args := range [][]string{
+		append([]string{"submit", "--id", "op-1", "--wait", "20s"}, id...), append([]string{"submit", "--id", "op-1", "-o", "json"}, id...),
+		{"get", "op-1"},
+		{"get", "op-1", "-o", "json"},
+		{"explain", "op-1"},
+		{"explain", "op-1", "-o", "json"},
+		{"list"},
+		{"reviews"},
+		{"cancel", "op-1"},
+		{"resolve", "op-1", "--reject", "--expect-version", "1", "--reason", "x"},
+		{"events", "--nats-url", server},
+		{"refused", "--nats-url", server},
+		{"verify", "--nats-url", server},
+		{"rebuild", "--nats-url", server},
+		{"config", "check", config},
+		{"contract", "show", "builtin:sim-nothing"},
+		{"contract", "lint", "builtin:sim-nothing"},
+		{"get", "op-9"},
+		{"submit", "--id", "a.b"},
+	} {
+		out, stderr, code := cli(t, args...)
+		if out == "" && stderr == "" && args[0] != "refused" {
+			t.Errorf("%v: exit code %d and not a word", args, code)
+		}
+		for _, secret := range []string{testPassword, simulator.DefaultToken} {
+			if strings.Contains(out+stderr, secret) {
+				t.Errorf("%v prints %s:\n%s%s", args, secret, out, stderr)
+			}
+		}
+	}
+	// Also where the connection is refused and the address holds a password.
+	for _, args := range [][]string{{"get", "op-1"}, {"verify"}} {
+		t.Setenv("OPLEDGER_SERVER", "nats://ops:"+testPassword+"@127.0.0.1:1")
+		out, stderr, code := cli(t, append(args, "--nats-url", "nats://ops:"+testPassword+"@127.0.0.1:1")...)
+		if code == exitOK || strings.Contains(out+stderr, testPassword) {
+			t.Errorf("%v: exit code %d\n%s%s", args, code, out, stderr)
+		}
+	}
 }

@@ -70,9 +70,9 @@ killed at any moment: nothing that was acknowledged is lost.`,
 
 func announce(w io.Writer, n *node.Node, asJSON bool) error {
 	if asJSON {
-		return printJSON(w, ready{NATS: n.URL(), HTTP: n.HTTP()}, true)
+		return printJSON(w, ready{NATS: config.ShownURL(n.URL()), HTTP: n.HTTP()}, true)
 	}
-	_, err := fmt.Fprintf(w, "ledger %s is ready; NATS %s; metrics and health %s\n", n.Ledger(), cmp.Or(n.URL(), "in-process only"), cmp.Or(n.HTTP(), "off"))
+	_, err := fmt.Fprintf(w, "ledger %s is ready; NATS %s; metrics and health %s\n", n.Ledger(), cmp.Or(config.ShownURL(n.URL()), "in-process only"), cmp.Or(n.HTTP(), "off"))
 	return err
 }
 

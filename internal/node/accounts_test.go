@@ -295,7 +295,7 @@ func TestClientsNoticeNothingOfAccounts(t *testing.T) {
 	nc, _ := w.connect("acme-agent")
 	reader, readerErrs := w.connect("acme-reader")
 	other, otherErrs := w.connect("rival-reader")
-	subscribe := func(nc *nats.Conn, errs <-chan error, subject string) *nats.Subscription {
+	subscribe := func(nc *nats.Conn, errs chan error, subject string) *nats.Subscription {
 		t.Helper()
 		sub, err := nc.SubscribeSync(subject)
 		if err != nil {

@@ -346,7 +346,7 @@ func connect(cfg *config.Config, e *embedded, name string, log *slog.Logger) (*n
 	}
 	nc, err := nats.Connect(cfg.NATS.URL, opts...)
 	if err != nil {
-		return nil, fmt.Errorf("node: connect to %s: %w", cfg.NATS.URL, err)
+		return nil, fmt.Errorf("node: connect to %s: %w", config.ShownURL(cfg.NATS.URL), err)
 	}
 	return nc, nil
 }
