@@ -536,3 +536,29 @@ func TestAfterDamageAFirstRequestIsPutInDoubtInsteadOfSent(t *testing.T) {
 		}
 	})
 }
+
+// I16: an alarm that is raised between the check and the first byte still keeps
+// the request from leaving.
+func TestAlarmRaisedWhileRecordingSendsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newWorld(t, func(context.Context, int) operation.Outcome { return success("731") })
+		alarm := ""
+		x.ledger.AfterAppend = func(e events.Event) error {
+			if e.Data.Kind() == events.KindAttemptStarted {
+				alarm = "message 7 is missing"
+			}
+			return nil
+		}
+		e, err := executor.New(executor.Config{
+			Recorder: x.w, States: x.ledger, Claims: x.ledger, Stamps: x.ledger, Scopes: x.ledger, Adapters: x.a, Worker: "w",
+			Now: time.Now, Random: func() float64 { return 0 }, Alarm: func() string { return alarm },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustWork(t, e)
+		if s := x.state(); x.a.sent() != 0 || s.Status != operation.StatusPending || s.Attempts[0].Proof != events.ProofNotSent {
+			t.Errorf("got %d requests, %s, %+v; want nothing sent, and so recorded", x.a.sent(), s.Status, s.Attempts)
+		}
+	})
+}

@@ -94,10 +94,8 @@ func (x *Executor) check(ctx context.Context, f flight) (_ flight, ready bool, e
 		_, err = x.cfg.Recorder.Append(ctx, f.s, x.cfg.Worker, instead...)
 		return f, false, err
 	}
-	if x.cfg.Alarm != nil {
-		if text := x.cfg.Alarm(); text != "" {
-			return f, false, &blockedError{BlockedAlarm, errors.New(text)}
-		}
+	if text := x.alarm(); text != "" {
+		return f, false, &blockedError{BlockedAlarm, errors.New(text)}
 	}
 	// After the alarm: who does not see it any more knows what was lost.
 	if x.cfg.LookFirst != nil {
@@ -168,6 +166,14 @@ func (x *Executor) stamped(ctx context.Context, f flight) (flight, error) {
 	return f, err
 }
 
+// alarm is the integrity alarm that stands, or "" (I16).
+func (x *Executor) alarm() string {
+	if x.cfg.Alarm == nil {
+		return ""
+	}
+	return x.cfg.Alarm()
+}
+
 // tooLate says why the request may not be sent any more, or "" if it may: the
 // key's window and the approval are judged by the log's clock, the lease by how
 // long this process has spent on it, the reading of the stamp included (I5, I7).
@@ -177,6 +183,8 @@ func (x *Executor) tooLate(ctx context.Context, f flight, spent time.Duration) s
 		return "the permit's window closed while the attempt was being recorded"
 	case !operation.ApprovedAt(f.s, f.stamp):
 		return "the approval ran out while the attempt was being recorded"
+	case x.alarm() != "":
+		return "an integrity alarm was raised while the attempt was being recorded"
 	case ctx.Err() != nil:
 		return "the worker is stopping"
 	case x.lease(f.c)-spent < f.c.Total:

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/opledger/opledger"
+	"github.com/opledger/opledger/api"
 	"github.com/opledger/opledger/events"
 	"github.com/opledger/opledger/internal/config"
 	"github.com/opledger/opledger/internal/node"
@@ -442,5 +443,94 @@ func (h *history) recover(t *testing.T, w *world, c *opledger.Client, before int
 	}
 	if v, err = log.Verify(t.Context(), nil); err != nil || v.Damages > 0 || v.Alarm != "" {
 		t.Errorf("verify after the clearing: %v, %+v, %q", err, v.Damage, v.Alarm)
+	}
+}
+
+// Section 10: an operation that the log lost as a whole and that is handed in
+// again, for every contract class: it is found, or repeated with the key that was
+// sent, or a person decides before anything is sent. Never a second effect.
+func TestALostOperationThatIsHandedInAgainIsNeverSentAnew(t *testing.T) {
+	for contract, x := range map[string]struct {
+		provider, preset string
+		want             operation.Status
+	}{
+		"sim-crm":            {"crm", "crm", operation.StatusConfirmed},
+		"sim-keyed":          {"keyed", "keyed", operation.StatusConfirmed},
+		"sim-keyed-nolookup": {"keyed-nolookup", "keyed", operation.StatusConfirmed},
+		"sim-unique":         {"unique", "unique", operation.StatusConfirmed},
+		"sim-nothing":        {"pager", "nothing", operation.StatusUnknown},
+	} {
+		want := x.want
+		t.Run(contract, func(t *testing.T) {
+			t.Parallel()
+			vars := map[string]string{"total": "2s", "late_apply": "200ms"}
+			if contract == "sim-crm" {
+				vars["lag"], vars["schedule"] = "300ms", "200ms, 400ms, 600ms"
+			}
+			w := newWorld(t, options{contract: contract, vars: vars})
+			settings, err := simulator.Preset(x.preset)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.sim.SetSettings(t.Context(), settings); err != nil {
+				t.Fatal(err)
+			}
+			c := w.client("acme-agent")
+			r := wish("op-1")
+			r.Provider = x.provider
+			dir := filepath.Dir(w.cfg.Path("x"))
+			early := filepath.Join(t.TempDir(), "early")
+			submit := func(id string) api.Answer {
+				r.OperationID = id
+				if _, err := c.Submit(t.Context(), r); err != nil {
+					t.Fatal(err)
+				}
+				var a api.Answer
+				until(t, func() bool {
+					var err error
+					a, err = c.Get(t.Context(), api.GetRequest{OperationID: id})
+					return err == nil && (a.Status.Final() || a.Review != "")
+				})
+				return a
+			}
+			if a := submit("op-1"); a.Status != operation.StatusConfirmed {
+				t.Fatalf("got %s", a.Status)
+			}
+			copyDir(t, filepath.Join(dir, "store"), early)
+			if a := submit("op-2"); a.Status != operation.StatusConfirmed {
+				t.Fatalf("got %s", a.Status)
+			}
+			if err := w.node.Stop(); err != nil {
+				t.Fatal(err)
+			}
+			remove(t, filepath.Join(dir, "store"))
+			copyDir(t, early, filepath.Join(dir, "store"))
+			w.start()
+			c = w.client("acme-agent")
+			if w.node.Ready(t.Context()) == nil {
+				t.Fatal("no alarm")
+			}
+			log, err := node.OpenLog(t.Context(), w.cfg, w.node.URL(), slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = log.Close() }()
+			if _, err := log.Clear(t.Context(), node.ClearOptions{Actor: "ann", Reason: "test", LookFirst: time.Hour}); err != nil {
+				t.Fatal(err)
+			}
+			until(t, func() bool { return w.node.Ready(t.Context()) == nil })
+			a := submit("op-2")
+			objects, err := w.sim.Objects(t.Context(), simulator.ObjectFilter{})
+			if err != nil || len(objects) != 2 {
+				t.Errorf("%d objects, want 2, %v", len(objects), err)
+			}
+			if a.Status != want || (want == operation.StatusUnknown && a.Review != events.ReviewNoEvidence) {
+				t.Errorf("got %s, review %q", a.Status, a.Review)
+			}
+			// A new wish is treated alike for as long as that may be such a repeat.
+			if a := submit("op-3"); want == operation.StatusUnknown && a.Attempts != 0 {
+				t.Errorf("op-3 was attempted: %+v", a)
+			}
+		})
 	}
 }
