@@ -313,7 +313,7 @@ func printVerify(cmd *cobra.Command, output string, r node.Verified) error {
 		}
 		fmt.Fprintf(out, "%d operations, %d messages, %d checkpoints: %d problem(s)\n", r.Operations, r.Events, r.Checkpoints, total)
 		if r.Mark == nil {
-			fmt.Fprintln(out, "no high-water mark of this configuration: a loss at the end would not show")
+			fmt.Fprintln(out, "no high-water mark of this configuration, or none since the last clearing: a loss at the end would not show")
 		}
 		if r.Accepted > 0 {
 			fmt.Fprintf(out, "%d broken chain(s) were accepted when an alarm was cleared\n", r.Accepted)

@@ -3,6 +3,7 @@ package node_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -37,10 +38,21 @@ type history struct {
 
 const journalStream = "OPLEDGER_EVENTS"
 
+// copyDir copies a folder. A server that runs on it may take a file of its own
+// away meanwhile; then the copy is made anew.
 func copyDir(t *testing.T, from, to string) {
 	t.Helper()
-	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
-		t.Fatal(err)
+	for end := time.Now().Add(20 * time.Second); ; {
+		err := os.CopyFS(to, os.DirFS(from))
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, os.ErrNotExist) || time.Now().After(end) {
+			t.Fatal(err)
+		}
+		if err := os.RemoveAll(to); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -20,7 +20,8 @@ type Verified struct {
 	// the high-water mark; Damages counts all.
 	Damage  []integrity.Finding
 	Damages int
-	// Mark is the high-water mark that was used, nil if there is none.
+	// Mark is the high-water mark that was used, nil if there is none, or if it
+	// is older than the last clearing.
 	Mark *integrity.Mark
 	// Log is the log up to UpTo.
 	Log integrity.Mark
@@ -253,7 +254,26 @@ func (l *Log) Clear(ctx context.Context, o ClearOptions) (Cleared, error) {
 	if _, err := l.Projector.Rebuild(ctx, o.Progress); err != nil {
 		return out, fmt.Errorf("node: the alarm is cleared, but the projection was not made anew; run opledger rebuild: %w", err)
 	}
-	return out, nil
+	if l.server == nil {
+		return out, nil // the processes that run write their own marks
+	}
+	return out, l.markAnew(ctx, end)
+}
+
+// markAnew begins the high-water mark of a ledger that does not run at the end of
+// the log.
+func (l *Log) markAnew(ctx context.Context, audit *integrity.Audit) error {
+	info, err := l.Journal.Info(ctx)
+	if err == nil {
+		err = l.Journal.Walk(ctx, audit.Seq()+1, info.Last, func(r events.Record) error { audit.Add(r); return nil })
+	}
+	if err == nil {
+		err = integrity.Save(l.mark, audit.Mark(), true)
+	}
+	if err != nil {
+		return fmt.Errorf("node: the alarm is cleared, but the high-water mark was not written: %w", err)
+	}
+	return nil
 }
 
 // sinceOf is the last moment before the damage. What was recorded with the alarm
