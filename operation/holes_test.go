@@ -46,6 +46,34 @@ func TestLooksOfAClockThatIsBehindAreSpaced(t *testing.T) {
 	}
 }
 
+// A look found our object, and a crash came before the confirmation that the same
+// decision was writing. However often that happens, the operation is looked at
+// again: what was found once is no question to a person (found by kills).
+func TestCrashBetweenEvidenceAndConfirmationIsLookedAtAgain(t *testing.T) {
+	t.Parallel()
+	for _, c := range []operation.Contract{contractK1Label(), contractK2(), contractK4()} {
+		j := started(t, c)
+		j.start("a1", "")
+		j.lost(c, "a1")
+		for range 2 * len(c.Lookup.Schedule) {
+			j.wait(24 * time.Hour)
+			if step := j.next(c); step.Do != operation.DoLook {
+				t.Fatalf("%s: after %d looks that found it: %+v", c.Class, j.s.Looks, step)
+			}
+			out := operation.Looked(j.s, c, lookOf(j.now, "obj-1"), j.params())
+			if len(out) < 2 || out[1].Kind() != events.KindResultConfirmed {
+				t.Fatalf("%s: a look that found it leads to %v", c.Class, kinds(out))
+			}
+			j.must(out[0])
+		}
+		j.wait(24 * time.Hour)
+		j.must(operation.Looked(j.s, c, lookOf(j.now), j.params())...)
+		if step := j.next(c); step.Do == operation.DoLook {
+			t.Errorf("%s: looks go on although the last one found nothing", c.Class)
+		}
+	}
+}
+
 func operatorPermit(j *journal) events.RetryPermitted {
 	p := absentPermit(j)
 	p.Basis = events.BasisOperator

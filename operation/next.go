@@ -251,7 +251,7 @@ func nextUnknown(s State, c Contract, p Params) Step {
 	}
 	// One look that began after the last attempt's end comes before any repeat.
 	looked := s.Looks > 0 && s.LastLook.After(s.lastOutcome())
-	more := s.LookDue || s.Looks < len(c.Lookup.Schedule) || absenceOpen(s, c, s.Looks, s.EmptyReads)
+	more := s.LookDue || s.Looks < len(c.Lookup.Schedule) || absenceOpen(s, c, s.Looks, s.EmptyReads) || foundLast(s, c)
 	if c.Lookup.Available && (!looked || s.LookDue) {
 		return look(s, p)
 	}
@@ -276,6 +276,17 @@ func look(s State, p Params) Step {
 		return Step{Reason: ReasonLookWaiting, At: s.NextAt}
 	}
 	return Step{Do: DoLook, Reason: ReasonLookDue}
+}
+
+// foundLast reports whether the last look found the object, and a crash came before
+// the confirmation: another look makes the same decision again.
+func foundLast(s State, c Contract) bool {
+	if len(s.Evidence) == 0 || s.Looks >= len(c.Lookup.Schedule)+MaxExtraLooks {
+		return false
+	}
+	e := s.Evidence[len(s.Evidence)-1]
+	return e.Source == events.SourceLookup && e.Finding == events.FindingPresent &&
+		(e.AccountProbed == "" || e.AccountProbed == s.Intent.ProviderID)
 }
 
 // absenceOpen reports whether further empty reads could still prove absence.
