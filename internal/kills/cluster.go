@@ -29,6 +29,9 @@ const (
 	progressTime = 60 * time.Second
 	// turnTime is how long a ledger may take to leave a server that it does not hear.
 	turnTime = 30 * time.Second
+	// electionTime is how long the servers may take to choose another leader,
+	// staleTime how long a ledger is alone with the old one.
+	electionTime, staleTime = 20 * time.Second, 8 * time.Second
 )
 
 // trouble is what happens to a cluster in one round.
@@ -45,11 +48,12 @@ const (
 	killLedger  trouble = "kill_ledger"
 	killLedgers trouble = "kill_both_ledgers"
 	silentLink  trouble = "silent_link_of_ledger"
+	staleLeader trouble = "ledger_alone_with_stale_leader"
 )
 
 // troubles lists them in the order in which they are played.
 func troubles() []trouble {
-	return []trouble{killLeader, cutRoutes, killAll, cutServer, killLedger, cutLedger, killServer, silentLink, killLedgers}
+	return []trouble{killLeader, cutRoutes, killAll, cutServer, killLedger, cutLedger, killServer, silentLink, staleLeader, killLedgers}
 }
 
 // ClusterConfig says what to do to a cluster.
@@ -149,11 +153,9 @@ func RunCluster(ctx context.Context, cfg ClusterConfig) (ClusterReport, error) {
 	for _, p := range w.processes() {
 		p.mu.Lock()
 		r.Ends += len(p.ends)
-		for _, end := range p.ends {
-			_, _ = fmt.Fprintf(cfg.Log, "ended by itself: %s\n", end)
-		}
 		p.mu.Unlock()
 	}
+	w.tellEnds(cfg.Log)
 	r.Seconds = time.Since(began).Seconds()
 	if r.Found == 0 && !cfg.Keep {
 		w.close()
@@ -233,7 +235,9 @@ func (c *cluster) rounds(ctx context.Context, cfg ClusterConfig, r *ClusterRepor
 		what := troubles()[n%len(troubles())]
 		leader := c.leader(ctx)
 		out := c.outage(what)
+		started := time.Now()
 		c.play(ctx, what, cmp.Or(leader, c.servers[c.rnd.IntN(members)].name), out, r)
+		out = time.Since(started)
 		r.Rounds++
 		r.Of[what]++
 		began, before := time.Now(), c.acknowledged()
@@ -282,7 +286,7 @@ func (c *cluster) outage(what trouble) time.Duration {
 	switch what {
 	case cutRoutes, cutServer, cutLedger:
 		longest = longestCut
-	case killLeader, killServer, killAll, killLedger, killLedgers, silentLink:
+	case killLeader, killServer, killAll, killLedger, killLedgers, silentLink, staleLeader:
 	}
 	return longest/8 + time.Duration(c.rnd.Int64N(int64(longest)*7/8))
 }
@@ -317,6 +321,8 @@ func (c *cluster) play(ctx context.Context, what trouble, leader string, out tim
 		c.out(ctx, how, out, append(c.routesOf(one), c.clientsOf(one)...))
 	case silentLink:
 		c.silence(ctx, ledger, r)
+	case staleLeader:
+		c.stale(ctx, led, ledger)
 	case cutLedger:
 		c.out(ctx, how, out, c.clients[ledger])
 	}
@@ -365,6 +371,36 @@ func (c *cluster) silence(ctx context.Context, ledger int, r *ClusterReport) {
 		r.problem("%s stayed with a server that it did not hear for %s", c.ledgers[ledger].name, turnTime)
 	}
 	for _, p := range used {
+		p.set(open)
+	}
+}
+
+// stale cuts the leader off from the other servers and, when these have another one,
+// a ledger off from them: all that it can reach is a server that does not know yet
+// that its log is of the past.
+func (c *cluster) stale(ctx context.Context, led, ledger int) {
+	var cuts []*proxy
+	for client, links := range c.clients {
+		if client != ledger {
+			cuts = append(cuts, links[led])
+		}
+	}
+	cuts = append(cuts, c.routesOf(led)...)
+	for _, p := range cuts {
+		p.set(cut)
+	}
+	old := c.servers[led].name
+	until(ctx, electionTime, func() bool { name := c.leader(ctx); return name != "" && name != old })
+	before := c.acknowledged()
+	until(ctx, time.Second, func() bool { return c.acknowledged() >= before+progress/10 })
+	for i, p := range c.clients[ledger] {
+		if i != led {
+			cuts = append(cuts, p)
+			p.set(cut)
+		}
+	}
+	pause(ctx, staleTime)
+	for _, p := range cuts {
 		p.set(open)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 )
@@ -189,6 +190,10 @@ func (cfg Config) round(ctx context.Context, n, kills int) (Report, error) {
 	w.counts(&r)
 	_, _ = fmt.Fprintf(cfg.Log, "%s: %d kills in %s, audit %s; %d operations, %d found\n",
 		dir, r.Kills, killed.Round(time.Millisecond), (time.Since(began) - killed).Round(time.Millisecond), r.Operations, r.Found)
+	for _, p := range r.Problems {
+		_, _ = fmt.Fprintln(cfg.Log, "found:", p)
+	}
+	w.tellEnds(cfg.Log)
 	if r.Found == 0 && !cfg.Keep {
 		w.close()
 		return r, os.RemoveAll(dir)
@@ -202,6 +207,19 @@ func (w *world) counts(r *Report) {
 	for _, p := range w.processes() {
 		p.mu.Lock()
 		r.Ends += len(p.ends)
+		p.mu.Unlock()
+	}
+}
+
+// tellEnds tells of the processes that ended by themselves: the last thing that each
+// said.
+func (w *world) tellEnds(log io.Writer) {
+	for _, p := range w.processes() {
+		p.mu.Lock()
+		for _, end := range p.ends {
+			lines := strings.Split(strings.TrimSpace(end), "\n")
+			_, _ = fmt.Fprintf(log, "%s ended by itself: %s\n", p.name, lines[len(lines)-1])
+		}
 		p.mu.Unlock()
 	}
 }

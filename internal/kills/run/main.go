@@ -36,7 +36,7 @@ func run(ctx context.Context) error {
 	var asJSON, cluster bool
 	var rounds int
 	flag.IntVar(&cfg.Kills, "kills", 1000, "how many kills")
-	flag.IntVar(&cfg.Round, "round", 100, "kills of one world, before it is audited and a new one begins")
+	flag.IntVar(&cfg.Round, "round", 50, "kills of one world, before it is audited and a new one begins")
 	flag.IntVar(&cfg.Parallel, "parallel", 2, "worlds at the same time")
 	flag.IntVar(&cfg.Rate, "rate", 20, "intents per second of each world")
 	flag.Uint64Var(&cfg.Seed, "seed", 1, "who is killed and when, what the load and the providers do")
