@@ -211,8 +211,10 @@ func (w *world) ledger(name string, server map[string]any) (*process, error) {
 	doc, err := json.MarshalIndent(map[string]any{
 		"nats": server, "tenants": []any{tenants}, "providers": configured,
 		"executor": map[string]any{"lease_grace": "1s", "clock_error": "50ms", "drain": "1s"},
-		"http":     map[string]any{"listen": "127.0.0.1:0"},
-		"log":      map[string]any{"level": "warn"},
+		// Each process is a host of its own, with its own view of the log.
+		"integrity": map[string]any{"high_water": filepath.Join(w.dir, name+"-mark", "highwater.json")},
+		"http":      map[string]any{"listen": "127.0.0.1:0"},
+		"log":       map[string]any{"level": "warn"},
 	}, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("kills: %w", err)

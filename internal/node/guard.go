@@ -55,6 +55,10 @@ type guard struct {
 	checkpointedAt time.Duration
 	// kick asks for a look at once.
 	kick chan struct{}
+	// suspect is what looks at a replicated log have found since suspected, behind
+	// since when it ends before what was seen; both are zero if all is well.
+	suspect           string
+	suspected, behind time.Duration
 }
 
 // alarm is what is wrong with the log.
@@ -76,6 +80,10 @@ type guardConfig struct {
 	Actor string
 	// Checkpoints: this process writes them.
 	Checkpoints bool
+	// Replicated: several servers keep the log. One that was cut off tells of its
+	// past until it notices, and one that takes over needs a moment until it
+	// delivers; what a look finds is believed when looks have found it for long.
+	Replicated bool
 	// Connects counts the connections so far; nil means that there is one.
 	Connects func() uint64
 	// Forget is called before an alarm ends: what this process remembers of
@@ -99,6 +107,9 @@ const (
 	// guardStale is how old a verdict may be, and how long the audit may stand
 	// still before that is an alarm.
 	guardStale = 10 * time.Second
+	// settleTime is how long looks at a replicated log must find the same until it is
+	// believed. A leader without its majority needs 10 s to notice.
+	settleTime = 30 * time.Second
 	// markEvery is the least time between two writes of the mark.
 	markEvery = 250 * time.Millisecond
 	// checkpointEvery is after how many messages a checkpoint is recorded, and
@@ -141,6 +152,8 @@ func (g *guard) Alarm() string {
 		return g.alarm.text
 	case !g.checked:
 		return g.progress()
+	case g.suspect != "":
+		return "perhaps from a server that was cut off: " + g.suspect
 	}
 	if g.connections() != g.connects {
 		select {
@@ -203,6 +216,9 @@ func (g *guard) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if seen, waits := g.waitsFor(info.Last); waits {
+		return fmt.Errorf("node: the log ends with message %d, and %d was seen; perhaps the server was cut off", info.Last, seen)
+	}
 	records, err := g.cfg.Log.Alarms(ctx)
 	if err != nil {
 		return err
@@ -213,6 +229,44 @@ func (g *guard) session(ctx context.Context) error {
 		return errAgain // the audit that follows says what that means
 	}
 	return err
+}
+
+// waitsFor reports whether a replicated log that ends before what was seen may still
+// turn out to be a server that was cut off.
+func (g *guard) waitsFor(last uint64) (seen uint64, waits bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.mark != nil {
+		seen = g.mark.Seq
+	}
+	if g.audit != nil {
+		seen = max(seen, g.audit.Seq())
+	}
+	if !g.cfg.Replicated || last >= seen {
+		g.behind = 0
+		return seen, false
+	}
+	if g.behind == 0 {
+		g.behind = g.now()
+	}
+	return seen, g.now()-g.behind < settleTime
+}
+
+// settles reports whether what a look found is to be found by later looks, too,
+// before it is believed.
+func (g *guard) settles(found []integrity.Finding) bool {
+	if len(found) == 0 {
+		g.suspect, g.suspected = "", 0
+		return false
+	}
+	if !g.cfg.Replicated || found[0].Kind == integrity.OtherLog {
+		return false
+	}
+	if g.suspect == "" {
+		g.suspected = g.now()
+	}
+	g.suspect = found[0].String()
+	return g.now()-g.suspected < settleTime
 }
 
 // begin starts an audit of the whole log.
@@ -381,6 +435,9 @@ func (g *guard) look(ctx context.Context) {
 	}
 	info, err := g.cfg.Log.Info(ctx)
 	if err != nil {
+		g.mu.Lock()
+		g.moved = g.now() // nobody could deliver
+		g.mu.Unlock()
 		return
 	}
 	found, err := g.compare(ctx, info, seen)
@@ -403,6 +460,9 @@ func (g *guard) look(ctx context.Context) {
 		found = append(found, integrity.Finding{
 			Kind: integrity.Gap, From: 1, To: info.Last, Detail: fmt.Sprintf("%d messages are missing, %d were accepted", missing, g.accepted.Deleted),
 		})
+	}
+	if g.settles(found) {
+		return
 	}
 	if len(found) > 0 {
 		g.raise("", found)

@@ -301,6 +301,70 @@ func TestNoVerdictIsNoLicence(t *testing.T) {
 	}
 }
 
+// I16: while nobody answers, nobody delivers: what waits when the log is back after a
+// failover is no alarm (found by kills of the leader of a cluster).
+func TestWhatWaitsAfterAnOutageIsNoAlarm(t *testing.T) {
+	t.Parallel()
+	l := newFakeLog(10)
+	l.hidden = 5
+	g, err := newGuard(guardConfig{Log: l, File: filepath.Join(t.TempDir(), "f"), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_ = g.session(ctx)
+	g.moved -= 2 * guardStale
+	l.change(func(l *fakeLog) { l.err = errors.New("no leader") })
+	g.look(t.Context())
+	l.change(func(l *fakeLog) { l.err = nil })
+	g.look(t.Context())
+	if g.Raised() {
+		t.Errorf("the outage alarms: %s", g.Alarm())
+	}
+}
+
+// I16: a server of several that was cut off tells of its past. Nothing starts while
+// it does, and it is no alarm unless it goes on for long.
+func TestAServerThatWasCutOffStopsAttemptsAndRaisesNoAlarm(t *testing.T) {
+	t.Parallel()
+	l := newFakeLog(100)
+	g, err := newGuard(guardConfig{Log: l, File: filepath.Join(t.TempDir(), "f"), Replicated: true, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	session := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		return g.session(ctx)
+	}
+	_ = session()
+	if g.Alarm() != "" || !g.Checked() {
+		t.Fatalf("got %q", g.Alarm())
+	}
+	all := l.recs
+	l.change(func(l *fakeLog) { l.recs = all[:90] })
+	g.look(t.Context())
+	if g.Raised() || !strings.Contains(g.Alarm(), "cut off") {
+		t.Errorf("got %q", g.Alarm())
+	}
+	if err := session(); err == nil || !strings.Contains(err.Error(), "100 was seen") || g.Raised() {
+		t.Errorf("the audit began anew on the past: %v", err)
+	}
+	l.change(func(l *fakeLog) { l.recs = all })
+	g.look(t.Context())
+	if got := g.Alarm(); got != "" {
+		t.Errorf("after its return: %q", got)
+	}
+	l.change(func(l *fakeLog) { l.recs = all[:90] })
+	g.look(t.Context())
+	g.suspected -= 2 * settleTime
+	g.look(t.Context())
+	if !g.Raised() {
+		t.Error("a log that stays shorter is no alarm")
+	}
+}
+
 // I16: after the connection was lost the verdict from before it is none.
 func TestAVerdictDoesNotOutliveItsConnection(t *testing.T) {
 	t.Parallel()

@@ -280,7 +280,7 @@ func (n *Node) parts(ctx context.Context) error {
 	}
 	n.guard, err = newGuard(guardConfig{
 		Log: n.journal, Subjects: n.cfg.Subjects(), File: n.cfg.Path(n.cfg.Integrity.HighWater), Actor: n.worker,
-		Checkpoints: n.plays(RoleProjector), Connects: func() uint64 { return n.conn.Stats().Reconnects }, Forget: n.memory.forget,
+		Checkpoints: n.plays(RoleProjector), Replicated: n.cfg.NATS.Replicas > 1, Connects: func() uint64 { return n.conn.Stats().Reconnects }, Forget: n.memory.forget,
 		Logger: n.log,
 	})
 	if err != nil {
