@@ -18,7 +18,11 @@ import (
 )
 
 // eager makes every round of two or more a batch.
-func eager(j *Journal) { j.commit.single = time.Hour }
+func eager(j *Journal) {
+	j.commit.mu.Lock()
+	defer j.commit.mu.Unlock()
+	j.commit.single = time.Hour
+}
 
 // counting counts what is published in batches and alone.
 type counting struct {
