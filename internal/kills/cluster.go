@@ -20,9 +20,9 @@ import (
 const (
 	// members is the number of servers; every stream has a copy on each.
 	members = 3
-	// longestDead bounds how long a process stays dead, longestCut how long it is cut
+	// longestDead bounds how long a process stays dead, defaultCut how long it is cut
 	// off: longer than the servers take to see that they have lost their majority.
-	longestDead, longestCut = 3 * time.Second, 15 * time.Second
+	longestDead, defaultCut = 3 * time.Second, 15 * time.Second
 	// progress is how many intents must be acknowledged after a trouble before the
 	// next one, progressTime for how long that is waited for.
 	progress     = 50
@@ -65,6 +65,8 @@ type ClusterConfig struct {
 	Rounds int
 	// Rate is how many intents the load hands in per second.
 	Rate int
+	// LongestCut bounds how long something is cut off; zero means 15 s.
+	LongestCut time.Duration
 	// Keep keeps the folder although nothing was found.
 	Keep bool
 	// Log is told of each round.
@@ -170,10 +172,10 @@ func (c *cluster) build() error {
 	var own, routed [members]string
 	for i := range members {
 		var err error
-		if own[i], err = freeAddress(c.rnd); err != nil {
+		if own[i], err = freeAddress(); err != nil {
 			return err
 		}
-		if routed[i], err = freeAddress(c.rnd); err != nil {
+		if routed[i], err = freeAddress(); err != nil {
 			return err
 		}
 	}
@@ -234,7 +236,7 @@ func (c *cluster) rounds(ctx context.Context, cfg ClusterConfig, r *ClusterRepor
 	for n := range cfg.Rounds {
 		what := troubles()[n%len(troubles())]
 		leader := c.leader(ctx)
-		out := c.outage(what)
+		out := c.outage(what, cmp.Or(cfg.LongestCut, defaultCut))
 		started := time.Now()
 		c.play(ctx, what, cmp.Or(leader, c.servers[c.rnd.IntN(members)].name), out, r)
 		out = time.Since(started)
@@ -281,7 +283,7 @@ func (c *cluster) leader(ctx context.Context) string {
 }
 
 // outage draws how long a trouble lasts.
-func (c *cluster) outage(what trouble) time.Duration {
+func (c *cluster) outage(what trouble, longestCut time.Duration) time.Duration {
 	longest := longestDead
 	switch what {
 	case cutRoutes, cutServer, cutLedger:

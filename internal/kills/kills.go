@@ -216,9 +216,13 @@ func (w *world) counts(r *Report) {
 func (w *world) tellEnds(log io.Writer) {
 	for _, p := range w.processes() {
 		p.mu.Lock()
+		said := make(map[string]int)
 		for _, end := range p.ends {
 			lines := strings.Split(strings.TrimSpace(end), "\n")
-			_, _ = fmt.Fprintf(log, "%s ended by itself: %s\n", p.name, lines[len(lines)-1])
+			said[lines[len(lines)-1]]++
+		}
+		for text, n := range said {
+			_, _ = fmt.Fprintf(log, "%s ended by itself, %d times: %s\n", p.name, n, text)
 		}
 		p.mu.Unlock()
 	}

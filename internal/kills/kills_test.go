@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/opledger/opledger/events"
 	"github.com/opledger/opledger/operation"
@@ -157,7 +158,7 @@ func TestTheLoadsFileIsReadBackAsItWasWritten(t *testing.T) {
 func TestAClusterInTroubleLosesAndDoublesNothing(t *testing.T) {
 	t.Parallel()
 	r, err := RunCluster(t.Context(), ClusterConfig{
-		Binaries: binaries, Dir: t.TempDir(), Seed: 1, Rounds: 3, Rate: 15, Log: t.Output(),
+		Binaries: binaries, Dir: t.TempDir(), Seed: 1, Rounds: 3, Rate: 15, LongestCut: 5 * time.Second, Log: t.Output(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/opledger/opledger/internal/access"
 	"github.com/opledger/opledger/providers/simulator"
@@ -139,7 +140,7 @@ func (w *world) run(p *process) { w.running.go1(p.run) }
 
 // embedded adds one process that is server, worker and everything else.
 func (w *world) embedded() error {
-	address, err := freeAddress(w.rnd)
+	address, err := freeAddress()
 	if err != nil {
 		return err
 	}
@@ -155,7 +156,7 @@ func (w *world) embedded() error {
 
 // external adds one server and two workers.
 func (w *world) external() error {
-	address, err := freeAddress(w.rnd)
+	address, err := freeAddress()
 	if err != nil {
 		return err
 	}
@@ -259,12 +260,44 @@ func (w *world) server(name, address, more string) (*process, error) {
 	}, nil
 }
 
-// start starts every process and waits until all are up.
+// start starts the servers, and the ledgers when the servers are ready, and waits
+// until all are up.
 func (w *world) start(ctx context.Context) error {
-	for _, p := range w.processes() {
+	for _, p := range w.servers {
+		w.run(p)
+	}
+	if len(w.servers) > 0 {
+		if err := w.serving(ctx); err != nil {
+			return err
+		}
+	}
+	for _, p := range w.ledgers {
 		w.run(p)
 	}
 	return w.allUp(ctx, startTime)
+}
+
+// serving waits until the servers answer for their streams: those of a cluster have
+// chosen a leader then.
+func (w *world) serving(ctx context.Context) error {
+	nc, err := w.connect(ledgerUser, w.ledgerPw)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return fmt.Errorf("kills: %w", err)
+	}
+	if !until(ctx, startTime, func() bool {
+		call, cancel := context.WithTimeout(ctx, askTime)
+		defer cancel()
+		_, err = js.AccountInfo(call)
+		return err == nil
+	}) {
+		return fmt.Errorf("kills: the servers do not serve streams after %s: %w", startTime, err)
+	}
+	return nil
 }
 
 // startTime bounds the start of a world.
@@ -311,9 +344,10 @@ const (
 	maxPortTries     = 200
 )
 
-func freeAddress(rnd *mathrand.Rand) (string, error) {
+// freeAddress does not follow the seed: two runs of one seed must not meet.
+func freeAddress() (string, error) {
 	for range maxPortTries {
-		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+rnd.IntN(ports)))
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+mathrand.IntN(ports)))
 		ln, err := net.Listen("tcp", address) //nolint:noctx // closed at once
 		if err == nil {
 			return address, ln.Close()
