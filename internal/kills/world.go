@@ -348,7 +348,7 @@ const (
 func freeAddress() (string, error) {
 	for range maxPortTries {
 		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+mathrand.IntN(ports))) //nolint:gosec // no secret
-		ln, err := net.Listen("tcp", address) //nolint:noctx // closed at once
+		ln, err := net.Listen("tcp", address)                                                  //nolint:noctx // closed at once
 		if err == nil {
 			return address, ln.Close()
 		}
