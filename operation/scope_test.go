@@ -211,6 +211,7 @@ func TestVerifiedOperationsAreLookedForOnceMore(t *testing.T) {
 			t.Errorf("share %g: %d of 1000 are looked for, want %v", share, looked, want)
 		}
 	}
+	c.VerifyShare = 1
 	j := confirm("k")
 	j.now = j.s.NextAt
 	unseen := lookOf(j.now)
