@@ -17,15 +17,15 @@ func TestWhoWaitsForAnotherHolderLeavesTheOldQueue(t *testing.T) {
 	for i := range maxQueued + 1 {
 		q.add(holder(i), waiting)
 	}
-	if q.size != 1 || len(q.by) != 1 {
-		t.Errorf("one operation stands in %d queues of %d holders", q.size, len(q.by))
+	if len(q.of) != 1 || len(q.by) != 1 {
+		t.Errorf("one operation stands in %d queues of %d holders", len(q.of), len(q.by))
 	}
-	if got := q.takeAll(holder(maxQueued)); len(got) != 1 || q.size != 0 {
-		t.Errorf("the last holder's news reach %v, %d stay queued; want the one", got, q.size)
+	if got := q.takeAll(holder(maxQueued)); len(got) != 1 || len(q.of) != 0 {
+		t.Errorf("the last holder's news reach %v, %d stay queued; want the one", got, len(q.of))
 	}
 	q.add(holder(1), waiting)
 	q.leave(waiting)
-	if got := q.takeAll(holder(1)); len(got) != 0 || q.size != 0 || len(q.of) != 0 {
+	if got := q.takeAll(holder(1)); len(got) != 0 || len(q.of) != 0 {
 		t.Errorf("who left is told: %v", got)
 	}
 }

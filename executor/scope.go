@@ -141,16 +141,16 @@ const maxQueued = 10_000
 type queues struct {
 	mu sync.Mutex
 	by map[dispatch.Key]map[dispatch.Key]struct{}
-	// of is the holder that each waits for: one at a time.
-	of   map[dispatch.Key]dispatch.Key
-	size int
+	// of is the holder that each waits for, one at a time: so its length
+	// counts the waiters.
+	of map[dispatch.Key]dispatch.Key
 }
 
 func (q *queues) add(holder, waiting dispatch.Key) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.drop(waiting)
-	if q.size >= maxQueued {
+	if len(q.of) >= maxQueued {
 		return
 	}
 	if q.by == nil {
@@ -161,7 +161,6 @@ func (q *queues) add(holder, waiting dispatch.Key) {
 		q.by[holder] = make(map[dispatch.Key]struct{})
 	}
 	q.by[holder][waiting], q.of[waiting] = struct{}{}, holder
-	q.size++
 }
 
 func (q *queues) leave(waiting dispatch.Key) {
@@ -177,7 +176,6 @@ func (q *queues) drop(waiting dispatch.Key) {
 	}
 	delete(q.of, waiting)
 	delete(q.by[holder], waiting)
-	q.size--
 	if len(q.by[holder]) == 0 {
 		delete(q.by, holder)
 	}
@@ -192,6 +190,5 @@ func (q *queues) takeAll(holder dispatch.Key) []dispatch.Key {
 		delete(q.of, k)
 	}
 	delete(q.by, holder)
-	q.size -= len(out)
 	return out
 }

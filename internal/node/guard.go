@@ -175,7 +175,7 @@ func (g *guard) progress() string {
 	return fmt.Sprintf("the log is being checked: message %d of %d", g.audit.Seq(), g.target)
 }
 
-// Raised reports whether an alarm stands, and Checked whether there is a verdict.
+// Raised reports whether an alarm stands.
 func (g *guard) Raised() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
