@@ -10,7 +10,7 @@ import (
 	"github.com/opledger/opledger/internal/dispatch"
 )
 
-// A waits for its slot after it was let out of the lane, then passes: B is parked for ever.
+// Who waited for its slot outside the lane and then passes leaves the lane to the next: nobody is parked for ever.
 func TestOperationThatPassesAtItsSlotLetsTheNextGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -51,7 +51,7 @@ func TestOperationThatPassesAtItsSlotLetsTheNextGo(t *testing.T) {
 	})
 }
 
-// A wake lets an operation jump its slot.
+// A second wake does not let an operation jump its slot.
 func TestSecondWakeDoesNotJumpTheSpacing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
