@@ -57,6 +57,9 @@ type Answer struct {
 	NextReason   operation.Reason `json:"next_reason,omitempty"`
 	Request      json.RawMessage  `json:"request,omitempty"`
 	ScopeTakenBy string           `json:"scope_taken_by,omitempty"`
+	// LastSeq is the place of the operation's last event in the journal. It is not
+	// part of the answer that is sent.
+	LastSeq uint64 `json:"-"`
 	// State is the whole fold, where detail was asked for.
 	State *operation.State `json:"state,omitempty"`
 }
@@ -64,7 +67,7 @@ type Answer struct {
 // NewAnswer makes the answer of a state. now is for the age.
 func NewAnswer(s operation.State, now time.Time) Answer {
 	a := Answer{
-		OperationID: s.OperationID, Tenant: s.Tenant, Status: s.Status, Version: s.Version,
+		OperationID: s.OperationID, Tenant: s.Tenant, Status: s.Status, Version: s.Version, LastSeq: s.LastSeq,
 		NextAction: s.NextAction, NextAt: s.NextAt, RetrySafe: operation.RetrySafe(s), Say: operation.Say(s),
 		Undetermined: s.Undetermined, Duplicate: s.Duplicate, Attempts: s.Started, Provider: s.Intent.Provider,
 		Account: s.Intent.Account.Name, Action: s.Intent.Action, RequestID: s.Intent.RequestID,

@@ -88,6 +88,14 @@ func (s Subjects) Inbox(tenant string) string { return s.prefix() + ".intents." 
 // Refused returns the subject that tells what the inbox could not accept.
 func (s Subjects) Refused(tenant string) string { return s.prefix() + ".refused." + tenant }
 
+// Gate returns the subject under which the intents for the durable inbox of a tenant
+// arrive where the process that has the server takes them in itself.
+func (s Subjects) Gate(tenant string) string { return s.prefix() + ".gate." + tenant }
+
+// Barrier returns the subject of requests for a sync, where the server leaves that to
+// the process that it is part of.
+func (s Subjects) Barrier() string { return s.prefix() + ".barrier" }
+
 // API returns the request/reply subject of a verb of the service.
 func (s Subjects) API(tenant, verb string) string {
 	return s.prefix() + ".api.v1." + tenant + "." + verb

@@ -47,6 +47,9 @@ type Log interface {
 type Streams interface {
 	// EnsureBucket creates a bucket again, as set-up does, if it is gone.
 	EnsureBucket(ctx context.Context, bucket string) error
+	// SyncBucket returns nil when everything is durable that a bucket had stored
+	// before the call.
+	SyncBucket(ctx context.Context, bucket string) error
 	// Tail passes every message of a stream in order, for ever, and calls
 	// caughtUp whenever nothing more is waiting.
 	Tail(ctx context.Context, stream string, filters []string, from uint64,

@@ -41,6 +41,16 @@ func (c *Contracts) Put(ctx context.Context, digest string, body []byte) error {
 	if err != nil {
 		return err
 	}
+	if err := c.put(ctx, key, body); err != nil {
+		return fmt.Errorf("projections: store contract %s: %w", digest, err)
+	}
+	if err := c.Streams.SyncBucket(ctx, c.b.name); err != nil {
+		return fmt.Errorf("projections: store contract %s: %w", digest, err)
+	}
+	return nil
+}
+
+func (c *Contracts) put(ctx context.Context, key string, body []byte) error {
 	var expected uint64
 	var last error
 	for range maxContractTries {
@@ -50,20 +60,20 @@ func (c *Contracts) Put(ctx context.Context, digest string, body []byte) error {
 		}
 		if errors.Is(last, errGone) {
 			if err := c.Streams.EnsureBucket(ctx, c.b.name); err != nil {
-				return fmt.Errorf("projections: store contract %s: %w", digest, err)
+				return err
 			}
 			continue
 		}
 		v, err := c.b.last(ctx, key)
 		if err != nil {
-			return fmt.Errorf("projections: store contract %s: %w", digest, errors.Join(last, err))
+			return errors.Join(last, err)
 		}
 		if v.rev != 0 && !v.deleted && bytes.Equal(v.data, body) {
 			return nil
 		}
 		expected = v.rev // deleted or damaged: put it right
 	}
-	return fmt.Errorf("projections: store contract %s: %w", digest, last)
+	return last
 }
 
 // Get returns the contract with this digest. The error wraps ErrNotFound if it

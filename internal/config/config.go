@@ -66,6 +66,11 @@ type NATS struct {
 	CAFile   string `yaml:"ca_file"`
 	// Replicas of the streams, 1 by default.
 	Replicas int `yaml:"replicas"`
+	// Sync says who makes durable what the embedded server has written: "barrier"
+	// (the default), this process for all that wait at the same moment; or
+	// "always", the server for each message alone. Only with "always" may another
+	// process run on the embedded server, too. An external server does it itself.
+	Sync string `yaml:"sync"`
 	// Apart stores every event alone. By default those that wait at the same
 	// moment go together where that is quicker.
 	Apart bool `yaml:"apart"`
@@ -78,6 +83,12 @@ type NATS struct {
 	// ListenAnywhere allows an address that is not a loopback one.
 	ListenAnywhere bool `yaml:"listen_anywhere"`
 }
+
+// Who makes durable what an embedded server has written.
+const (
+	SyncBarrier = "barrier"
+	SyncAlways  = "always"
+)
 
 // Tenant is one isolated user of the ledger.
 type Tenant struct {
@@ -217,6 +228,9 @@ func (c *Config) defaults() {
 	set(&c.NATS.StoreDir, "opledger-data")
 	set(&c.NATS.Listen, "127.0.0.1:4222")
 	set(&c.NATS.User, "ledger")
+	if c.NATS.URL == "" {
+		set(&c.NATS.Sync, SyncBarrier)
+	}
 	set(&c.HTTP.Listen, "127.0.0.1:9464")
 	set(&c.Log.Level, "info")
 	set(&c.Log.Format, "text")
@@ -378,6 +392,9 @@ func (c *Config) checkNATS(fail func(string, ...any)) {
 	if rel, err := filepath.Rel(c.Path(n.StoreDir), c.Path(c.Integrity.HighWater)); n.URL == "" && err == nil && filepath.IsLocal(rel) {
 		fail("integrity.high_water must lie outside nats.store_dir, or it is lost and restored with it")
 	}
+	if n.Sync != "" && n.Sync != SyncBarrier && n.Sync != SyncAlways {
+		fail("nats.sync must be %s or %s", SyncBarrier, SyncAlways)
+	}
 	if n.Replicas < 1 || n.Replicas > 5 {
 		fail("nats.replicas must be 1 to 5")
 	}
@@ -388,6 +405,9 @@ func (c *Config) checkNATS(fail func(string, ...any)) {
 			} else if u.User != nil {
 				fail("nats.url must not hold credentials; use nats.user and nats.password")
 			}
+		}
+		if n.Sync == SyncBarrier {
+			fail("nats.sync: barrier is for the embedded server; an external one must run with sync_interval: always")
 		}
 		return
 	}

@@ -52,9 +52,9 @@ func (shop) Keep(context.Context, string) error { return nil }
 // refusals keeps what was refused, as the stream of refusals does.
 type refusals struct{ got []string }
 
-func (r *refusals) Refuse(_ context.Context, tenant string, body []byte) error {
+func (r *refusals) Refuse(_ context.Context, tenant string, body []byte) (uint64, error) {
 	r.got = append(r.got, tenant+" "+string(body))
-	return nil
+	return uint64(len(r.got)), nil
 }
 
 func service(t testing.TB) (*intake.Service, *memledger.Ledger) {
@@ -93,7 +93,7 @@ func FuzzInbox(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		svc, ledger := service(t)
 		var r refusals
-		if err := Inbox(t.Context(), slog.New(slog.DiscardHandler), svc, &r, "acme", raw, 7, time.Unix(0, 0)); err != nil {
+		if _, err := Inbox(t.Context(), slog.New(slog.DiscardHandler), svc, &r, "acme", raw, 7, time.Unix(0, 0)); err != nil {
 			t.Fatalf("the message would come again: %v", err)
 		}
 		n := 0
@@ -136,7 +136,7 @@ func TestOnePoisonedIntentAmongAThousandIsRefusedAlone(t *testing.T) {
 		if i == 500 {
 			raw = []byte("{\"operation_id\":\"op-500\",\x00")
 		}
-		if err := Inbox(t.Context(), log, svc, &r, "acme", raw, uint64(i+1), time.Unix(0, 0)); err != nil {
+		if _, err := Inbox(t.Context(), log, svc, &r, "acme", raw, uint64(i+1), time.Unix(0, 0)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -157,11 +157,11 @@ func TestAnInboxMessageComesAgainWhileTheLogIsAway(t *testing.T) {
 	ledger.BeforeAppend = func(events.Event) error { return errors.New("no leader") }
 	var r refusals
 	log := slog.New(slog.DiscardHandler)
-	if err := Inbox(t.Context(), log, svc, &r, "acme", intent("op-1"), 1, time.Unix(0, 0)); err == nil || len(r.got) > 0 {
+	if _, err := Inbox(t.Context(), log, svc, &r, "acme", intent("op-1"), 1, time.Unix(0, 0)); err == nil || len(r.got) > 0 {
 		t.Errorf("got %v and the refusals %v, want it again", err, r.got)
 	}
 	ledger.BeforeAppend = nil
-	if err := Inbox(t.Context(), log, svc, &r, "acme", intent("op-1"), 1, time.Unix(0, 0)); err != nil || len(r.got) > 0 {
+	if _, err := Inbox(t.Context(), log, svc, &r, "acme", intent("op-1"), 1, time.Unix(0, 0)); err != nil || len(r.got) > 0 {
 		t.Errorf("got %v and the refusals %v", err, r.got)
 	}
 }

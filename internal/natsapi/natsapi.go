@@ -64,7 +64,10 @@ type Config struct {
 	// Version is the version of the program, as semver.
 	Version string
 	// Stats is shown as the data of the service's STATS; it may be nil.
-	Stats  func() any
+	Stats func() any
+	// Gate, if not nil, has the service take in the intents for the durable inboxes
+	// itself, where the server can't promise that it keeps them.
+	Gate   *Gate
 	Logger *slog.Logger
 }
 
@@ -80,6 +83,8 @@ type Server struct {
 	slots     chan struct{}
 	waiters   chan struct{}
 	wg        sync.WaitGroup
+	gate      *nats.Subscription
+	arriving  chan struct{}
 }
 
 // Start registers the service and answers until Stop.
@@ -92,6 +97,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, slots: make(chan struct{}, MaxRequests), waiters: make(chan struct{}, MaxWaiters),
+		arriving: make(chan struct{}, MaxRequests),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.waits, s.stopWaits = context.WithCancel(s.ctx)
@@ -117,6 +123,11 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 			return nil, errors.Join(fmt.Errorf("natsapi: add endpoint %s: %w", verb, err), svc.Stop())
 		}
 	}
+	if cfg.Gate != nil {
+		if err := s.openGate(); err != nil {
+			return nil, errors.Join(err, svc.Stop())
+		}
+	}
 	return s, nil
 }
 
@@ -127,6 +138,9 @@ const lastAnswers = 3 * time.Second
 // answer for a few seconds, and returns.
 func (s *Server) Stop() error {
 	err := s.svc.Stop()
+	if s.gate != nil {
+		err = errors.Join(err, s.gate.Drain())
+	}
 	s.stopWaits()
 	late := time.AfterFunc(lastAnswers, s.cancel)
 	defer late.Stop()
@@ -188,19 +202,19 @@ func (s *Server) handle(ctx context.Context, verb string, r micro.Request) {
 		s.refuse(r, api.NewProblem(api.ProblemUnavailable, "the answer could not be encoded"))
 		return
 	}
-	s.reply(r, body, nats.Header{"Content-Type": {ContentTypeJSON}})
+	s.reply(r.Reply(), body, nats.Header{"Content-Type": {ContentTypeJSON}})
 }
 
 // reply answers on the connection itself: a micro.Request may only be touched
 // before its handler returns, and requests are handled side by side.
-func (s *Server) reply(r micro.Request, body []byte, h nats.Header) {
+func (s *Server) reply(to string, body []byte, h nats.Header) {
 	// Replies go to reply subjects only: the server does not hold a request's
 	// reply subject against what its sender may publish, so an answer could
 	// otherwise be led into the journal or into another tenant's inbox.
-	if !strings.HasPrefix(r.Reply(), "_") {
+	if !strings.HasPrefix(to, "_") {
 		return // nobody waits, or nobody may
 	}
-	if err := s.cfg.Conn.PublishMsg(&nats.Msg{Subject: r.Reply(), Header: h, Data: body}); err != nil {
+	if err := s.cfg.Conn.PublishMsg(&nats.Msg{Subject: to, Header: h, Data: body}); err != nil {
 		s.cfg.Logger.LogAttrs(s.ctx, slog.LevelWarn, "answer not sent", slog.Any("err", err))
 	}
 }
@@ -225,7 +239,7 @@ func (s *Server) refuse(r micro.Request, p *api.Problem) {
 	if err != nil {
 		body = nil
 	}
-	s.reply(r, body, nats.Header{
+	s.reply(r.Reply(), body, nats.Header{
 		micro.ErrorHeader: {p.Title}, micro.ErrorCodeHeader: {strconv.Itoa(p.Status)}, "Content-Type": {ContentTypeProblem},
 	})
 }
@@ -241,22 +255,22 @@ type Refused struct {
 	InboxSeq      uint64    `json:"inbox_seq,omitempty"`
 }
 
-// Publisher publishes what the inbox could not accept and waits until it is
-// stored.
+// Publisher publishes what the inbox could not accept, waits until that is stored for
+// good, and returns its place in the stream of refusals.
 type Publisher interface {
-	Refuse(ctx context.Context, tenant string, body []byte) error
+	Refuse(ctx context.Context, tenant string, body []byte) (seq uint64, err error)
 }
 
 // Inbox handles one message of a tenant's durable inbox: it is submitted like
-// any request; what can't be accepted goes to the refused subject. An error
-// means that the message must be delivered again.
-func Inbox(ctx context.Context, log *slog.Logger, svc Service, pub Publisher, tenant string, data []byte, seq uint64, stamp time.Time) error {
-	_, p := svc.Submit(ctx, tenant, data)
+// any request; what can't be accepted goes to the refused subject. It returns where
+// it is kept now. An error means that the message must be delivered again.
+func Inbox(ctx context.Context, log *slog.Logger, svc Service, pub Publisher, tenant string, data []byte, seq uint64, stamp time.Time) (Kept, error) {
+	a, p := svc.Submit(ctx, tenant, data)
 	if p == nil {
-		return nil
+		return Kept{Seq: a.LastSeq}, nil
 	}
 	if p.Code == api.ProblemUnavailable {
-		return p
+		return Kept{}, p
 	}
 	log.LogAttrs(ctx, slog.LevelWarn, "intent from the inbox refused", slog.String("tenant", tenant),
 		slog.String("operation_id", p.OperationID), slog.String("code", string(p.Code)))
@@ -266,7 +280,15 @@ func Inbox(ctx context.Context, log *slog.Logger, svc Service, pub Publisher, te
 		ReceivedAt: stamp.UTC(), InboxSeq: seq,
 	})
 	if err != nil {
-		return fmt.Errorf("natsapi: encode refusal: %w", err)
+		return Kept{}, fmt.Errorf("natsapi: encode refusal: %w", err)
 	}
-	return pub.Refuse(ctx, tenant, body)
+	place, err := pub.Refuse(ctx, tenant, body)
+	return Kept{Refused: true, Seq: place}, err
+}
+
+// Kept is where an intent from the inbox is kept.
+type Kept struct {
+	// Seq is a sequence number of the journal, or of the stream of refusals.
+	Seq     uint64
+	Refused bool
 }

@@ -103,6 +103,9 @@ func (a *appending) run(ctx context.Context) (events.Record, error) {
 		a.last = ack.err
 		unanswered = unanswered || !ack.tells(a.j.names.Events)
 		if ack.plain(a.j.names.Events, a.expected) {
+			if err := a.j.settle(ctx, ack.Seq); err != nil {
+				return events.Record{}, fmt.Errorf("%w: %w", ErrNoVerdict, err)
+			}
 			return events.Record{Seq: ack.Seq}, nil
 		}
 		if !doubtful {
@@ -162,6 +165,9 @@ func (a *appending) ask(ctx context.Context, ack pubAck) (r events.Record, verdi
 		return r, false, err
 	case !ack.tells(a.j.names.Events):
 		return r, false, nil
+	}
+	if err := a.j.settle(ctx, m.Seq); err != nil {
+		return r, false, err
 	}
 	// Ours means the same bytes, and so the same event id.
 	if events.Digest(m.Data) == events.Digest(a.body) {
@@ -289,6 +295,11 @@ func (j *Journal) AppendSystem(ctx context.Context, s events.System) (uint64, er
 	msg.Header.Set("Content-Type", events.ContentType)
 	msg.Header.Set(events.HeaderKind, string(s.Kind))
 	seq, err := j.store(ctx, msg)
+	if err == nil {
+		if err = j.settle(ctx, seq); err != nil {
+			err = fmt.Errorf("%w: %w", ErrNoVerdict, err)
+		}
+	}
 	if err != nil {
 		return 0, fmt.Errorf("natsjournal: append %s: %w", s.Kind, err)
 	}

@@ -336,7 +336,7 @@ func TestInboxOfAnUnknownTenantIsAnError(t *testing.T) {
 func TestRefusalIsStored(t *testing.T) {
 	t.Parallel()
 	j := journal(t)
-	if err := j.Refuse(t.Context(), "acme", []byte(`{"reason":"bad"}`)); err != nil {
+	if _, err := j.Refuse(t.Context(), "acme", []byte(`{"reason":"bad"}`)); err != nil {
 		t.Fatal(err)
 	}
 	s, err := j.js.Stream(t.Context(), j.names.Refused)

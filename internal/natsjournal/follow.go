@@ -312,17 +312,20 @@ func (j *Journal) intent(ctx context.Context, tenant string, m jetstream.Msg, me
 }
 
 // Refuse tells a tenant that an intent of its inbox was not accepted. It
-// returns nil when the refusal is stored.
-func (j *Journal) Refuse(ctx context.Context, tenant string, body []byte) error {
+// returns the place of the refusal in its stream when it is stored for good.
+func (j *Journal) Refuse(ctx context.Context, tenant string, body []byte) (seq uint64, err error) {
 	if err := events.CheckID("tenant", tenant); err != nil {
-		return err
+		return 0, err
 	}
 	msg := nats.NewMsg(j.subjects.Refused(tenant))
 	msg.Data = body
 	msg.Header.Set(jetstream.MsgIDHeader, events.NewID())
 	msg.Header.Set("Content-Type", "application/json")
-	if _, err := j.store(ctx, msg); err != nil {
-		return fmt.Errorf("natsjournal: refuse an intent of %s: %w", tenant, err)
+	if seq, err = j.store(ctx, msg); err == nil && j.barrier != nil {
+		err = j.barrier.Sync(j.names.Refused)
 	}
-	return nil
+	if err != nil {
+		return 0, fmt.Errorf("natsjournal: refuse an intent of %s: %w", tenant, err)
+	}
+	return seq, nil
 }

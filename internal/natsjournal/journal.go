@@ -63,6 +63,10 @@ type Config struct {
 	// moment go together where that is quicker: on one node; replicated streams
 	// group by themselves.
 	Apart bool
+	// Barrier is there where the server is part of this process and leaves the
+	// syncing to it. Nil means that the server syncs before it acknowledges, or
+	// that another process has the barrier, which is asked then.
+	Barrier Barrier
 	// Logger may be nil.
 	Logger *slog.Logger
 
@@ -98,6 +102,8 @@ type Journal struct {
 	log      *slog.Logger
 	tr       transport
 	commit   *committer
+	barrier  Barrier
+	durable *durability
 	// most is MaxOperationEvents; tests make it smaller.
 	most int
 }
@@ -115,7 +121,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Journal, error) {
 	j := &Journal{
 		nc: nc, topology: cfg.Topology, names: cfg.Topology.Names(), subjects: cfg.Topology.Subjects,
 		api: jetstream.DefaultAPIPrefix, call: cfg.CallTimeout, parallel: cfg.InboxParallel,
-		log: cfg.Logger, tr: cfg.transport, most: MaxOperationEvents,
+		log: cfg.Logger, tr: cfg.transport, most: MaxOperationEvents, barrier: cfg.Barrier,
 	}
 	if j.call == 0 {
 		j.call = DefaultCallTimeout
@@ -129,7 +135,8 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Journal, error) {
 	if j.tr == nil {
 		j.tr = connection{nc}
 	}
-	j.commit = newCommitter(j, cfg.Apart || cfg.Topology.replicas() > 1)
+	j.durable = newDurability(j)
+	j.commit = newCommitter(j, cfg.Apart || cfg.Topology.replicas() > 1 || j.behind())
 	var err error
 	if cfg.Domain != "" {
 		j.api = "$JS." + cfg.Domain + ".API."
@@ -319,6 +326,9 @@ func (j *Journal) getPatiently(ctx context.Context, req getRequest) (m stored, e
 		m, err = j.get(ctx, req)
 		return err
 	})
+	if err == nil {
+		err = j.settleRead(ctx, m.Seq)
+	}
 	return m, err
 }
 

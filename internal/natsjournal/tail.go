@@ -176,6 +176,11 @@ func (t *tail) fetch(ctx context.Context, c jetstream.Consumer, consumed *uint64
 		}
 		*consumed++
 		n++
+		if t.stream == t.j.names.Events {
+			if err := t.j.settleRead(ctx, meta.Sequence.Stream); err != nil {
+				return n, err
+			}
+		}
 		if err := t.each(msg, meta); err != nil {
 			return n, stopped{err}
 		}

@@ -48,7 +48,7 @@ func OpenLog(ctx context.Context, cfg *config.Config, url string, log *slog.Logg
 		if _, err := os.Stat(filepath.Join(dir, natsjournal.LockFile)); errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("%w %s (nats.store_dir); nothing was created", ErrNoLedger, dir)
 		}
-		own.NATS.Listen = "none"
+		own.NATS.Listen, own.NATS.Sync = "none", config.SyncAlways
 		server, err := startEmbedded(&own, log)
 		switch {
 		case err == nil:

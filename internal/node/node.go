@@ -20,6 +20,7 @@ import (
 	"github.com/opledger/opledger/events"
 	"github.com/opledger/opledger/executor"
 	"github.com/opledger/opledger/intake"
+	"github.com/opledger/opledger/internal/barrier"
 	"github.com/opledger/opledger/internal/config"
 	"github.com/opledger/opledger/internal/dispatch"
 	"github.com/opledger/opledger/internal/integrity"
@@ -139,6 +140,9 @@ func (n *Node) start(ctx context.Context) error {
 		return err
 	}
 	n.run(n.last, "clock", n.clock.run)
+	if n.server != nil && n.server.barrier != nil {
+		n.run(n.last, "barrier", n.journal.ServeBarrier)
+	}
 	n.run(n.last, "guard", n.guard.run)
 	n.awaitVerdict(ctx)
 	if err := n.roles(ctx); err != nil {
@@ -175,6 +179,11 @@ func (n *Node) awaitVerdict(ctx context.Context) {
 func (n *Node) open(ctx context.Context) error {
 	var err error
 	if n.cfg.NATS.URL == "" {
+		if !n.plays(RoleAPI) { // intents for the inboxes come to the server alone
+			own := *n.cfg
+			own.NATS.Sync = config.SyncAlways
+			n.cfg = &own
+		}
 		if n.server, err = startEmbedded(n.cfg, n.log); err != nil {
 			return err
 		}
@@ -193,6 +202,10 @@ func (n *Node) open(ctx context.Context) error {
 		default:
 		}
 	})
+	if n.server == nil && natsjournal.BehindBarrier(n.conn) {
+		return errors.New("node: the server at nats.url is part of another process, which syncs for itself alone: " +
+			"set nats.sync: always there, or run a server of its own")
+	}
 	js, err := jetstream.New(n.conn)
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
@@ -221,7 +234,35 @@ func (n *Node) open(ctx context.Context) error {
 	if weak, ok := errors.AsType[*natsjournal.WeakError](err); err != nil && (!ok || !weak.OnlyDamage()) {
 		return err
 	}
-	n.journal, err = natsjournal.Open(ctx, n.conn, natsjournal.Config{Topology: topology, Apart: n.cfg.NATS.Apart, Logger: n.log})
+	jc := natsjournal.Config{Topology: topology, Apart: n.cfg.NATS.Apart, Logger: n.log}
+	if n.server != nil {
+		if err := n.server.openBarrier(n.cfg); err != nil {
+			return err
+		}
+		if n.server.barrier != nil {
+			jc.Barrier = vital{n.server.barrier, n.failed}
+		}
+	}
+	n.journal, err = natsjournal.Open(ctx, n.conn, jc)
+	return err
+}
+
+// vital is a barrier whose failure ends the process: what is on the disk nobody
+// knows then, and a sync that is tried again may say that all is well.
+type vital struct {
+	*barrier.Store
+	failed chan<- error
+}
+
+// Sync implements natsjournal.Barrier.
+func (v vital) Sync(stream string) error {
+	err := v.Store.Sync(stream)
+	if err != nil && !errors.Is(err, barrier.ErrNoStream) && !errors.Is(err, os.ErrClosed) {
+		select {
+		case v.failed <- err:
+		default:
+		}
+	}
 	return err
 }
 
@@ -557,9 +598,15 @@ func (n *Node) startAPI(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var gate *natsapi.Gate
+	if n.server != nil && n.server.barrier != nil {
+		names := n.journal.Names()
+		gate = &natsapi.Gate{Publisher: n.journal, Events: names.Events, Refused: names.Refused}
+	}
 	version, _, _ := strings.Cut(n.opts.Version, "+")
 	n.api, err = natsapi.Start(ctx, natsapi.Config{
 		Conn: n.conn, Subjects: n.cfg.Subjects(), Service: svc, Version: cmp.Or(version, "0.0.0"), Stats: n.stats, Logger: n.log,
+		Gate: gate,
 	})
 	if err != nil {
 		return err
@@ -567,7 +614,8 @@ func (n *Node) startAPI(ctx context.Context) error {
 	for _, t := range n.cfg.Tenants {
 		n.run(n.first, "inbox "+t.ID, func(ctx context.Context) error {
 			return n.journal.Inbox(ctx, t.ID, func(ctx context.Context, m natsjournal.InboxMessage) error {
-				return natsapi.Inbox(ctx, n.log, svc, n.journal, m.Tenant, m.Data, m.Seq, m.Stamp)
+				_, err := natsapi.Inbox(ctx, n.log, svc, n.journal, m.Tenant, m.Data, m.Seq, m.Stamp)
+				return err
 			})
 		})
 	}

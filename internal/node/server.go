@@ -16,8 +16,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"github.com/opledger/opledger/events"
 	"github.com/opledger/opledger/internal/access"
+	"github.com/opledger/opledger/internal/barrier"
 	"github.com/opledger/opledger/internal/config"
 	"github.com/opledger/opledger/internal/natsjournal"
 	"github.com/opledger/opledger/providers"
@@ -33,6 +33,12 @@ type embedded struct {
 	user, password string
 	// identity is a name that all runs on this store share.
 	identity string
+	// streams is the folder with the files of the ledger's streams, barrier what
+	// syncs them; nil where the server does that itself.
+	streams string
+	barrier *barrier.Store
+	// started is when the server began to read its files.
+	started time.Time
 }
 
 const serverReady = 30 * time.Second
@@ -67,12 +73,23 @@ func (e *embedded) start(cfg *config.Config, dir string, log *slog.Logger) error
 	if err := checkAccountOfStore(store); err != nil {
 		return err
 	}
+	e.streams = filepath.Join(store, "jetstream", access.LedgerAccount, "streams")
+	name, behind := "opledger-"+e.identity, cfg.NATS.Sync == config.SyncBarrier
+	if behind {
+		name = natsjournal.BarrierServer + e.identity
+	}
+	// A process that was killed may have left what it had not synced yet: whoever
+	// reads it must find it durable.
+	if err := barrier.SyncTree(store, time.Time{}); err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	e.started = time.Now()
 	opts := &server.Options{
-		ServerName: "opledger-" + e.identity, JetStream: true, StoreDir: store,
-		SyncAlways: true, JetStreamMaxStore: cfg.NATS.MaxStore, JetStreamMaxMemory: 64 << 20,
+		ServerName: name, JetStream: true, StoreDir: store,
+		SyncAlways: !behind, JetStreamMaxStore: cfg.NATS.MaxStore, JetStreamMaxMemory: 64 << 20,
 		MaxPayload: 1 << 20, NoSigs: true, NoLog: true, DontListen: cfg.NATS.Listen == "none",
 	}
-	if err := forgetIndex(store, cfg); err != nil {
+	if err := forgetIndexes(e.streams, cfg); err != nil {
 		return err
 	}
 	if err := setAccounts(opts, cfg, e.user, e.password); err != nil {
@@ -108,14 +125,35 @@ func (e *embedded) start(cfg *config.Config, dir string, log *slog.Logger) error
 	return nil
 }
 
-// forgetIndex lets the server read the files of the journal anew. After an orderly
+// forgetIndexes lets the server read the files of the journal anew. After an orderly
 // stop it believes its index, counts messages that are damaged or gone, and knows
-// better what the log holds than the log does; without the index it looks.
-func forgetIndex(store string, cfg *config.Config) error {
-	path := filepath.Join(store, "jetstream", access.LedgerAccount, "streams", Topology(cfg).Names().Events, "msgs", "index.db")
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+// better what the log holds than the log does; without the index it looks. The same
+// for the other streams that can't be made anew, whose index may be newer than their
+// files after a power loss.
+func forgetIndexes(streams string, cfg *config.Config) error {
+	names := Topology(cfg).Names()
+	for _, stream := range []string{names.Events, names.Refused, natsjournal.BucketStream(names.Contracts)} {
+		path := filepath.Join(streams, stream, "msgs", "index.db")
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("node: %w", err)
+		}
+	}
+	return nil
+}
+
+// clockTick is more than the stamps of files can be behind.
+const clockTick = 2 * time.Second
+
+// openBarrier makes this process the one that syncs the store from now on, where the
+// server does not, once the streams are there.
+func (e *embedded) openBarrier(cfg *config.Config) error {
+	if cfg.NATS.Sync != config.SyncBarrier {
+		return nil
+	}
+	if err := barrier.SyncTree(e.streams, e.started.Add(-clockTick)); err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
+	e.barrier = barrier.New(e.streams)
 	return nil
 }
 
@@ -132,7 +170,13 @@ func addressFree(address string) error {
 func (e *embedded) stop() error {
 	e.srv.Shutdown()
 	e.srv.WaitForShutdown()
-	return e.lock.Close()
+	var errs []error
+	if e.barrier != nil {
+		errs = append(errs, e.barrier.Close())
+		// An orderly end is durable.
+		errs = append(errs, barrier.SyncTree(e.streams, e.started.Add(-clockTick)))
+	}
+	return errors.Join(append(errs, e.lock.Close())...)
 }
 
 // setAccounts turns the table of package access into the server's accounts and
@@ -148,7 +192,7 @@ func setAccounts(opts *server.Options, cfg *config.Config, user, password string
 	for _, t := range cfg.Tenants {
 		account := server.NewAccount(access.TenantAccount(t.ID))
 		opts.Accounts = append(opts.Accounts, account)
-		if err := exchange(cfg.Subjects(), t.ID, ledger, account); err != nil {
+		if err := exchange(cfg, t.ID, ledger, account); err != nil {
 			return fmt.Errorf("node: account of tenant %s: %w", t.ID, err)
 		}
 		for _, u := range t.Users {
@@ -218,18 +262,24 @@ func setWorkers(opts *server.Options, cfg *config.Config, ledger *server.Account
 }
 
 // exchange lets pass between the ledger's account and a tenant's what the table
-// names, and nothing else.
-func exchange(s events.Subjects, tenant string, ledger, account *server.Account) error {
+// names, and nothing else. Behind a barrier an acknowledgement of the server is no
+// promise, so what goes to the inbox comes to the gate instead.
+func exchange(cfg *config.Config, tenant string, ledger, account *server.Account) error {
+	s := cfg.Subjects()
 	x, err := access.ExchangeOf(s, tenant)
 	if err != nil {
 		return err
 	}
 	only := []*server.Account{account}
 	for _, subject := range x.Services {
+		to := subject
+		if subject == s.Inbox(tenant) && cfg.NATS.Sync == config.SyncBarrier {
+			to = s.Gate(tenant)
+		}
 		if err := errors.Join(
-			ledger.AddServiceExport(subject, only),
-			ledger.SetServiceExportResponseThreshold(subject, access.ResponseTime),
-			account.AddServiceImport(ledger, subject, subject),
+			ledger.AddServiceExport(to, only),
+			ledger.SetServiceExportResponseThreshold(to, access.ResponseTime),
+			account.AddServiceImport(ledger, subject, to),
 		); err != nil {
 			return fmt.Errorf("service %s: %w", subject, err)
 		}
