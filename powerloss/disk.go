@@ -8,13 +8,17 @@
 // depend on FUSE.
 //
 // It is harsher than a kernel, which writes back by itself after a while, and
-// milder in one thing: a new or changed name is durable at once.
+// milder in one thing: a new or changed name is durable at once. A torn cut is as
+// unkind as a disk may be: of what was not synced some sectors survive, and others
+// before them do not.
 package powerloss
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync"
@@ -45,10 +49,10 @@ type Disk struct {
 	syncs int
 }
 
-// shadow is the durable side of a file.
+// shadow is the durable side of a file, and the copy that is read.
 type shadow struct {
-	mu sync.Mutex
-	f  *os.File
+	mu      sync.Mutex
+	f, live *os.File
 	// dirty are the bytes that were written since the last sync.
 	dirty []span
 }
@@ -96,6 +100,45 @@ func (d *Disk) Cut() {
 	d.off = true
 }
 
+// sector is what a disk writes as a whole or not at all.
+const sector = 512
+
+// CutTorn is Cut, and of what was not synced each sector survives by chance.
+func (d *Disk) CutTorn(rnd *rand.Rand) error {
+	d.Cut()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.files {
+		if err := s.tear(rnd); err != nil {
+			return fmt.Errorf("powerloss: tear: %w", err)
+		}
+	}
+	return nil
+}
+
+func (s *shadow) tear(rnd *rand.Rand) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	buf := make([]byte, sector)
+	for _, w := range s.dirty {
+		for from := w.from; from < w.to; {
+			to := min(from-from%sector+sector, w.to)
+			n, err := s.live.ReadAt(buf[:to-from], from)
+			if err != nil && !errors.Is(err, io.EOF) {
+				return err
+			}
+			if rnd.IntN(2) == 0 {
+				if _, err := s.f.WriteAt(buf[:n], from); err != nil {
+					return err
+				}
+			}
+			from = to
+		}
+	}
+	s.dirty = nil
+	return nil
+}
+
 // Syncs counts the syncs so far.
 func (d *Disk) Syncs() int {
 	d.mu.Lock()
@@ -113,7 +156,7 @@ func (d *Disk) unmounting() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, s := range d.files {
-		err = errors.Join(err, s.f.Close())
+		err = errors.Join(err, s.f.Close(), s.live.Close())
 	}
 	return err
 }
@@ -139,7 +182,11 @@ func (d *Disk) shadowOf(path string, ino uint64) (*shadow, syscall.Errno) {
 	if err != nil {
 		return nil, fs.ToErrno(err)
 	}
-	s := &shadow{f: f}
+	live, err := os.Open(filepath.Join(d.live, path)) //nolint:gosec // as above
+	if err != nil {
+		return nil, fs.ToErrno(errors.Join(err, f.Close()))
+	}
+	s := &shadow{f: f, live: live}
 	d.files[ino] = s
 	return s, 0
 }

@@ -59,7 +59,7 @@ type outage struct {
 	next  int
 }
 
-func newOutage(t *testing.T) *outage {
+func newOutage(t *testing.T, sync string) *outage {
 	t.Helper()
 	o := &outage{t: t, dir: t.TempDir(), sims: map[string]*simulator.Client{}, acked: map[string]string{}}
 	t.Cleanup(func() { // also where the test failed in between
@@ -89,7 +89,9 @@ func newOutage(t *testing.T) *outage {
 		configured = append(configured, o.provider(name, contract))
 	}
 	doc, err := json.Marshal(map[string]any{
-		"nats": map[string]any{"store_dir": filepath.Join(o.dir, "disk", "store"), "listen": o.listen, "password": password},
+		"nats": map[string]any{
+			"store_dir": filepath.Join(o.dir, "disk", "store"), "listen": o.listen, "password": password, "sync": sync,
+		},
 		"tenants": []any{map[string]any{"id": "acme", "users": []any{
 			map[string]any{"name": "acme-agent", "password": password, "role": access.RoleAgent},
 		}}},
@@ -209,10 +211,15 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// cut takes the power away and then everything that ran on it.
-func (o *outage) cut() {
+// cut takes the power away and then everything that ran on it. Every second cut is a
+// torn one.
+func (o *outage) cut(n int, rnd *rand.Rand) {
 	o.t.Helper()
-	o.disk.Cut()
+	if n%2 == 0 {
+		o.disk.Cut()
+	} else if err := o.disk.CutTorn(rnd); err != nil {
+		o.t.Fatal(err)
+	}
 	o.ledger.Kill()
 	if err := o.disk.Unmount(); err != nil {
 		o.t.Fatal(err)
@@ -275,7 +282,14 @@ func (o *outage) send(ctx context.Context, nc *nats.Conn, c *opledger.Client) {
 // acknowledged, and nothing is sent twice. The log agrees with the mark of the
 // process, which was on the same disk, each time.
 func TestAcknowledgedIntentsSurvivePowerLoss(t *testing.T) {
-	o := newOutage(t)
+	for _, sync := range []string{"barrier", "always"} {
+		t.Run(sync, func(t *testing.T) { acknowledgedIntentsSurvive(t, sync) })
+	}
+}
+
+func acknowledgedIntentsSurvive(t *testing.T, sync string) {
+	t.Helper()
+	o := newOutage(t, sync)
 	rnd := rand.New(rand.NewPCG(*seed, 1))
 	for n := range *cuts {
 		o.power(n)
@@ -285,7 +299,7 @@ func TestAcknowledgedIntentsSurvivePowerLoss(t *testing.T) {
 		go func() { o.load(ctx); close(done) }()
 		time.Sleep(200*time.Millisecond + time.Duration(rnd.Int64N(int64(1500*time.Millisecond)))) // the moment of the cut
 		syncs := o.disk.Syncs()
-		o.cut()
+		o.cut(n, rnd)
 		cancel()
 		<-done
 		t.Logf("cut %d: %d intents acknowledged so far, %d syncs since the start", n+1, len(o.acked), syncs)

@@ -36,11 +36,20 @@ type Store struct {
 	// knows, and a sync that comes later may succeed without having written
 	// (a kernel reports a lost page once): so nothing is durable any more.
 	failed error
+	disk   disk
+}
+
+// disk is what is asked of the disk; tests watch it.
+type disk struct {
+	data func(*os.File) error
+	name func(path string) error
 }
 
 // New returns a Store on a folder that holds a folder for each stream. What is in it
 // must be durable; see SyncTree.
-func New(dir string) *Store { return &Store{dir: dir, tails: make(map[string]*tail)} }
+func New(dir string) *Store {
+	return &Store{dir: dir, tails: make(map[string]*tail), disk: disk{datasync, syncFile}}
+}
 
 // Sync returns nil when every message that a stream had stored before the call is
 // durable. The error wraps ErrNoStream where the stream is gone; after any other
@@ -56,7 +65,7 @@ func (s *Store) Sync(stream string) error {
 		t = &tail{dir: filepath.Join(s.dir, stream)}
 		s.tails[stream] = t
 	}
-	err := t.sync()
+	err := t.sync(s.disk)
 	if err != nil {
 		err = fmt.Errorf("barrier: sync %s: %w", stream, err)
 		if !errors.Is(err, ErrNoStream) {
@@ -107,13 +116,13 @@ func (t *tail) close() error {
 // next one is found out before a block is synced: if there is none, everything that
 // was stored before is in this block or an earlier one; if there is, this block is
 // complete.
-func (t *tail) sync() error {
+func (t *tail) sync(d disk) error {
 	same, err := t.same()
 	if err != nil {
 		return err
 	}
 	if !same {
-		return t.begin()
+		return t.begin(d)
 	}
 	for news := false; ; news = true {
 		next, err := os.Open(t.path(t.number + 1))
@@ -121,12 +130,12 @@ func (t *tail) sync() error {
 			return err
 		}
 		last := err != nil
-		if err := datasync(t.block); err != nil {
+		if err := d.data(t.block); err != nil {
 			return errors.Join(err, closeIf(!last, next))
 		}
 		if last {
 			if news {
-				return syncFile(t.blocks()) // the names of the new blocks
+				return d.name(t.blocks()) // the names of the new blocks
 			}
 			return nil
 		}
@@ -163,7 +172,7 @@ func (t *tail) same() (bool, error) {
 }
 
 // begin syncs the whole stream and finds its newest block.
-func (t *tail) begin() error {
+func (t *tail) begin(d disk) error {
 	if err := t.close(); err != nil {
 		return err
 	}
@@ -188,7 +197,7 @@ func (t *tail) begin() error {
 	if err == nil {
 		t.block = block
 	}
-	return errors.Join(SyncTree(t.dir, time.Time{}), syncFile(filepath.Dir(t.dir)))
+	return errors.Join(SyncTree(t.dir, time.Time{}), d.name(filepath.Dir(t.dir)))
 }
 
 // SyncTree syncs every file below dir that was changed at or after a time, and every

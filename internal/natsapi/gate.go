@@ -26,9 +26,10 @@ type Gate struct {
 
 // ack is an answer in the form of JetStream's (nats.go reads it).
 type ack struct {
-	Stream string    `json:"stream,omitempty"`
-	Seq    uint64    `json:"seq,omitempty"`
-	Error  *ackError `json:"error,omitempty"`
+	Stream    string    `json:"stream,omitempty"`
+	Seq       uint64    `json:"seq,omitempty"`
+	Duplicate bool      `json:"duplicate,omitempty"`
+	Error     *ackError `json:"error,omitempty"`
 }
 
 type ackError struct {
@@ -58,7 +59,7 @@ func (s *Server) arrived(m *nats.Msg) {
 func (s *Server) takeIn(ctx context.Context, m *nats.Msg) {
 	before, _, _ := strings.Cut(s.cfg.Subjects.Gate("*"), "*")
 	kept, err := Inbox(ctx, s.cfg.Logger, s.cfg.Service, s.cfg.Gate, strings.TrimPrefix(m.Subject, before), m.Data, 0, time.Now())
-	a := ack{Stream: s.cfg.Gate.Events, Seq: kept.Seq}
+	a := ack{Stream: s.cfg.Gate.Events, Seq: kept.Seq, Duplicate: kept.Repeated}
 	switch {
 	case err != nil:
 		s.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "intent not taken in", slog.String("subject", m.Subject), slog.Any("err", err))

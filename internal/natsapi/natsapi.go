@@ -267,7 +267,7 @@ type Publisher interface {
 func Inbox(ctx context.Context, log *slog.Logger, svc Service, pub Publisher, tenant string, data []byte, seq uint64, stamp time.Time) (Kept, error) {
 	a, p := svc.Submit(ctx, tenant, data)
 	if p == nil {
-		return Kept{Seq: a.LastSeq}, nil
+		return Kept{Seq: a.LastSeq, Repeated: a.Repeated}, nil
 	}
 	if p.Code == api.ProblemUnavailable {
 		return Kept{}, p
@@ -291,4 +291,6 @@ type Kept struct {
 	// Seq is a sequence number of the journal, or of the stream of refusals.
 	Seq     uint64
 	Refused bool
+	// Repeated: it was recorded before.
+	Repeated bool
 }

@@ -134,6 +134,11 @@ func TestBatchedAppendsAreStoredOnceUnderRandomFaults(t *testing.T) {
 	t.Parallel()
 	j := journal(t)
 	eager(j)
+	storedOnceUnderFaults(t, j)
+}
+
+func storedOnceUnderFaults(t *testing.T, j *Journal) {
+	t.Helper()
 	runs := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		runs++

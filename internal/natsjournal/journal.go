@@ -103,7 +103,7 @@ type Journal struct {
 	tr       transport
 	commit   *committer
 	barrier  Barrier
-	durable *durability
+	durable  *durability
 	// most is MaxOperationEvents; tests make it smaller.
 	most int
 }
