@@ -68,6 +68,7 @@ func rooms() map[string]room {
 		"executor":               {ours: []string{"events", "internal/clock", "internal/dispatch", "operation", "providers"}, never: noBus},
 		"reconciler":             {ours: []string{"events", "internal/clock", "internal/dispatch", "operation", "providers"}, never: noBus},
 		"internal/access":        {ours: []string{"api", "events"}, never: noBus},
+		"internal/barrier":       {never: noBus},
 		"internal/clock":         {never: noBus},
 		"internal/config":        {ours: []string{"events", "internal/access", "providers"}, third: []string{yaml}, never: noBus},
 		"internal/integrity":     {ours: []string{"events"}, never: noBus},

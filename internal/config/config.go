@@ -228,9 +228,6 @@ func (c *Config) defaults() {
 	set(&c.NATS.StoreDir, "opledger-data")
 	set(&c.NATS.Listen, "127.0.0.1:4222")
 	set(&c.NATS.User, "ledger")
-	if c.NATS.URL == "" {
-		set(&c.NATS.Sync, SyncBarrier)
-	}
 	set(&c.HTTP.Listen, "127.0.0.1:9464")
 	set(&c.Log.Level, "info")
 	set(&c.Log.Format, "text")
@@ -454,6 +451,10 @@ func (c *Config) checkProvider(i int, p Provider, fail func(string, ...any)) {
 		}
 	}
 }
+
+// Barrier reports whether this process makes durable what its embedded server has
+// written.
+func (c *Config) Barrier() bool { return c.NATS.URL == "" && c.NATS.Sync != SyncAlways }
 
 // Subjects returns the subjects of the ledger.
 func (c *Config) Subjects() events.Subjects { return events.Subjects{Prefix: c.Prefix} }

@@ -74,7 +74,7 @@ func (e *embedded) start(cfg *config.Config, dir string, log *slog.Logger) error
 		return err
 	}
 	e.streams = filepath.Join(store, "jetstream", access.LedgerAccount, "streams")
-	name, behind := "opledger-"+e.identity, cfg.NATS.Sync == config.SyncBarrier
+	name, behind := "opledger-"+e.identity, cfg.Barrier()
 	if behind {
 		name = natsjournal.BarrierServer + e.identity
 	}
@@ -147,7 +147,7 @@ const clockTick = 2 * time.Second
 // openBarrier makes this process the one that syncs the store from now on, where the
 // server does not, once the streams are there.
 func (e *embedded) openBarrier(cfg *config.Config) error {
-	if cfg.NATS.Sync != config.SyncBarrier {
+	if !cfg.Barrier() {
 		return nil
 	}
 	if err := barrier.SyncTree(e.streams, e.started.Add(-clockTick)); err != nil {
@@ -273,7 +273,7 @@ func exchange(cfg *config.Config, tenant string, ledger, account *server.Account
 	only := []*server.Account{account}
 	for _, subject := range x.Services {
 		to := subject
-		if subject == s.Inbox(tenant) && cfg.NATS.Sync == config.SyncBarrier {
+		if subject == s.Inbox(tenant) && cfg.Barrier() {
 			to = s.Gate(tenant)
 		}
 		if err := errors.Join(
