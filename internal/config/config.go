@@ -68,8 +68,7 @@ type NATS struct {
 	Replicas int `yaml:"replicas"`
 	// Sync says who makes durable what the embedded server has written: "barrier"
 	// (the default), this process for all that wait at the same moment; or
-	// "always", the server for each message alone. Only with "always" may another
-	// process run on the embedded server, too. An external server does it itself.
+	// "always", the server for each message alone. An external server does it itself.
 	Sync string `yaml:"sync"`
 	// Apart stores every event alone. By default those that wait at the same
 	// moment go together where that is quicker.

@@ -2,8 +2,9 @@ package natsjournal
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,7 +37,9 @@ func BehindBarrier(nc *nats.Conn) bool {
 
 // durability lets those that wait at the same moment share a sync.
 type durability struct {
-	sync func() error
+	// sync makes durable what was stored before the call, and returns up to where if
+	// it knows more than it was told.
+	sync func() (last uint64, err error)
 	// synced: everything up to it is durable.
 	synced atomic.Uint64
 
@@ -101,10 +104,10 @@ func (d *durability) run() {
 		d.rounds++
 		covers := d.stored
 		d.mu.Unlock()
-		err := d.sync()
+		last, err := d.sync()
 		d.mu.Lock()
 		if err == nil {
-			d.synced.Store(max(d.synced.Load(), covers))
+			d.synced.Store(max(d.synced.Load(), covers, last))
 		}
 		d.release(err)
 	}
@@ -131,7 +134,7 @@ func (d *durability) release(err error) {
 // behind reports whether an acknowledgement is no promise yet.
 func (j *Journal) behind() bool { return j.barrier != nil || BehindBarrier(j.nc) }
 
-// settle returns nil when a stored message of the journal is durable.
+// settle returns nil when a message of the journal, which is stored, is durable.
 func (j *Journal) settle(ctx context.Context, seq uint64) error {
 	if !j.behind() {
 		return nil
@@ -142,68 +145,94 @@ func (j *Journal) settle(ctx context.Context, seq uint64) error {
 	return nil
 }
 
-// settleRead is settle for a message that was read. A process that is not the one
-// with the barrier does not wait: what it stores then is durable only together with
-// everything before it.
-func (j *Journal) settleRead(ctx context.Context, seq uint64) error {
-	if j.barrier == nil {
-		return nil
-	}
-	return j.settle(ctx, seq)
-}
-
-// Flush returns nil when everything is durable that the journal had stored before
-// the call.
-func (j *Journal) Flush(ctx context.Context) error {
-	if !j.behind() {
-		return nil
-	}
-	return j.durable.flush(ctx)
-}
-
 // SyncBucket returns nil when everything is durable that a bucket had stored before
 // the call.
-func (j *Journal) SyncBucket(_ context.Context, bucket string) error {
-	if j.barrier == nil {
+func (j *Journal) SyncBucket(ctx context.Context, bucket string) error {
+	return j.syncStream(ctx, BucketStream(bucket))
+}
+
+// syncStream is for the streams beside the journal, which are seldom written.
+func (j *Journal) syncStream(ctx context.Context, stream string) error {
+	if j.barrier != nil {
+		return j.barrier.Sync(stream)
+	}
+	if !BehindBarrier(j.nc) {
 		return nil
 	}
-	return j.barrier.Sync(BucketStream(bucket))
+	_, err := j.askForSync(ctx, stream)
+	return err
 }
 
 // newDurability returns how the journal's messages become durable behind a barrier:
 // by this process, or by the one that has it.
 func newDurability(j *Journal) *durability {
 	if j.barrier == nil {
-		return &durability{sync: j.elsewhere}
+		return &durability{sync: func() (uint64, error) { return j.askForSync(context.Background(), j.names.Events) }}
 	}
-	return &durability{sync: func() error { return j.barrier.Sync(j.names.Events) }}
+	return &durability{sync: func() (uint64, error) { return 0, j.barrier.Sync(j.names.Events) }}
 }
 
-// elsewhere asks the process with the barrier for a sync.
-func (j *Journal) elsewhere() error {
-	ctx, cancel := context.WithTimeout(context.Background(), j.call)
+// synced is the answer of the process with the barrier.
+type synced struct {
+	Seq uint64 `json:"seq"`
+	Err string `json:"err,omitempty"`
+}
+
+// askForSync asks the process with the barrier to sync a stream.
+func (j *Journal) askForSync(ctx context.Context, stream string) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, j.call)
 	defer cancel()
-	answer, err := j.tr.request(ctx, nats.NewMsg(j.subjects.Barrier()))
+	msg := nats.NewMsg(j.subjects.Barrier())
+	msg.Data = []byte(stream)
+	answer, err := j.tr.request(ctx, msg)
 	if err != nil {
-		return fmt.Errorf("ask for a sync: %w", err)
+		return 0, fmt.Errorf("ask for a sync: %w", err)
 	}
-	if text := string(answer.Data); text != "" {
-		return errors.New(text)
+	var s synced
+	if err := json.Unmarshal(answer.Data, &s); err != nil {
+		return 0, fmt.Errorf("ask for a sync: %w", err)
 	}
-	return nil
+	if s.Err != "" {
+		return 0, fmt.Errorf("ask for a sync: %s", s.Err)
+	}
+	return s.Seq, nil
+}
+
+// flush makes everything durable that a stream has stored; of the journal it returns up
+// to where.
+func (j *Journal) flush(ctx context.Context, stream string) (uint64, error) {
+	switch stream {
+	case j.names.Events:
+	case j.names.Refused, BucketStream(j.names.Contracts):
+		return 0, j.barrier.Sync(stream)
+	default:
+		return 0, fmt.Errorf("%w: %q needs no sync", ErrNotFound, stream)
+	}
+	ctx, cancel := context.WithTimeout(ctx, j.call)
+	defer cancel()
+	info, err := streamInfo(ctx, j.js, j.names.Events)
+	if err != nil {
+		return 0, err
+	}
+	return info.State.LastSeq, j.durable.flush(ctx)
 }
 
 // ServeBarrier answers other processes that ask for a sync, until ctx ends.
 func (j *Journal) ServeBarrier(ctx context.Context) error {
 	sub, err := j.nc.Subscribe(j.subjects.Barrier(), func(m *nats.Msg) {
 		go func() {
-			short, cancel := context.WithTimeout(ctx, j.call)
-			defer cancel()
-			text := ""
-			if err := j.Flush(short); err != nil {
-				text = err.Error()
+			var s synced
+			var err error
+			if s.Seq, err = j.flush(ctx, string(m.Data)); err != nil {
+				s.Err = err.Error()
 			}
-			_ = m.Respond([]byte(text)) // no answer is no promise
+			body, err := json.Marshal(s)
+			if err == nil {
+				err = m.Respond(body)
+			}
+			if err != nil { // no answer is no promise
+				j.log.LogAttrs(ctx, slog.LevelWarn, "sync not answered", slog.Any("err", err))
+			}
 		}()
 	})
 	if err != nil {

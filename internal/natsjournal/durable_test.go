@@ -164,7 +164,7 @@ func TestAnotherProcessIsAskedForTheSync(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- owner.ServeBarrier(ctx) }()
-	for tool.Flush(t.Context()) != nil {
+	for tool.settle(t.Context(), 1) != nil {
 		time.Sleep(time.Millisecond) // it does not serve yet
 	}
 	e, expected = after("op-2", nil)
@@ -175,7 +175,18 @@ func TestAnotherProcessIsAskedForTheSync(t *testing.T) {
 	if durable := d.durable.Load(); r.Seq > durable {
 		t.Errorf("message %d was acknowledged while %d were durable", r.Seq, durable)
 	}
+	for _, err := range []error{
+		tool.SyncBucket(t.Context(), tool.names.Contracts),
+		func() error { _, err := tool.Refuse(t.Context(), "acme", []byte(`{}`)); return err }(),
+	} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
 	d.fail.Store(true)
+	if err := tool.SyncBucket(t.Context(), tool.names.Contracts); err == nil {
+		t.Error("a bucket that is not durable is durable")
+	}
 	e, expected = after("op-3", nil)
 	_, err = tool.Append(t.Context(), e, expected)
 	wantError(t, err, ErrNoVerdict)

@@ -321,8 +321,8 @@ func (j *Journal) Refuse(ctx context.Context, tenant string, body []byte) (seq u
 	msg.Data = body
 	msg.Header.Set(jetstream.MsgIDHeader, events.NewID())
 	msg.Header.Set("Content-Type", "application/json")
-	if seq, err = j.store(ctx, msg); err == nil && j.barrier != nil {
-		err = j.barrier.Sync(j.names.Refused)
+	if seq, err = j.store(ctx, msg); err == nil {
+		err = j.syncStream(ctx, j.names.Refused)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("natsjournal: refuse an intent of %s: %w", tenant, err)

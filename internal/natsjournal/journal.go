@@ -327,7 +327,7 @@ func (j *Journal) getPatiently(ctx context.Context, req getRequest) (m stored, e
 		return err
 	})
 	if err == nil {
-		err = j.settleRead(ctx, m.Seq)
+		err = j.settle(ctx, m.Seq)
 	}
 	return m, err
 }

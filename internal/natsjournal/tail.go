@@ -177,7 +177,7 @@ func (t *tail) fetch(ctx context.Context, c jetstream.Consumer, consumed *uint64
 		*consumed++
 		n++
 		if t.stream == t.j.names.Events {
-			if err := t.j.settleRead(ctx, meta.Sequence.Stream); err != nil {
+			if err := t.j.settle(ctx, meta.Sequence.Stream); err != nil {
 				return n, err
 			}
 		}

@@ -202,10 +202,6 @@ func (n *Node) open(ctx context.Context) error {
 		default:
 		}
 	})
-	if n.server == nil && natsjournal.BehindBarrier(n.conn) {
-		return errors.New("node: the server at nats.url is part of another process, which syncs for itself alone: " +
-			"set nats.sync: always there, or run a server of its own")
-	}
 	js, err := jetstream.New(n.conn)
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
