@@ -196,7 +196,7 @@ func TestAnotherProcessIsAskedForTheSync(t *testing.T) {
 	}
 }
 
-func started(t *testing.T, opts *server.Options) *server.Server {
+func started(t testing.TB, opts *server.Options) *server.Server {
 	t.Helper()
 	s, err := server.NewServer(opts)
 	if err != nil {
