@@ -150,7 +150,7 @@ type states struct {
 }
 
 // State implements executor.States, reconciler.States and intake.States: never
-// older than what this process wrote itself. Of a damaged log projection and
+// older than what this process wrote itself or was told of. Of a damaged log projection and
 // memory may know more than is left: who hands in again what was lost must not be
 // told that it is recorded.
 func (s states) State(ctx context.Context, tenant, op string, min uint64) (operation.State, error) {
@@ -161,7 +161,11 @@ func (s states) State(ctx context.Context, tenant, op string, min uint64) (opera
 		return state, nil
 	}
 	k, _ := s.memory.get(tenant, op)
-	return s.Store.State(ctx, tenant, op, max(min, k.state.Version))
+	state, err := s.Store.State(ctx, tenant, op, max(min, k.state.Version))
+	if err == nil && state.LastSeq < s.index.Seen(tenant, op) {
+		return s.Truth(ctx, tenant, op) // the entry is not written yet
+	}
+	return state, err
 }
 
 // remembered returns an operation from memory, unless another process's projector
