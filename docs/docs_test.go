@@ -144,6 +144,7 @@ func registered(t *testing.T) []string {
 			OldestReview: time.Unix(1, 0),
 			Lags:         []metrics.Lag{{Consumer: "executor"}},
 			Waiting:      map[string]int{"executor": 1},
+			Plans:        map[string]uint64{"executor": 1},
 		}
 	})
 	var names []string

@@ -227,7 +227,7 @@ func (s *Service) submit(ctx context.Context, tenant string, raw []byte) (api.An
 			if err != nil {
 				return fail(s.unavailable(ctx, "record the intent", err))
 			}
-			s.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "intent recorded", slog.String("tenant", tenant),
+			s.cfg.Logger.LogAttrs(ctx, slog.LevelDebug, "intent recorded", slog.String("tenant", tenant),
 				slog.String("operation_id", id), slog.String("provider", intent.Provider), slog.String("action", intent.Action))
 		}
 		if req.Approval != nil {

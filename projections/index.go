@@ -264,6 +264,12 @@ func (x *Index) apply(key string, s operation.State) {
 			return
 		}
 		x.drop(key, it)
+		if x.listen != nil {
+			x.listen(Open{
+				Tenant: s.Tenant, OperationID: s.OperationID, Version: s.Version, LastSeq: s.LastSeq,
+				Status: s.Status, NextAction: events.NextNone,
+			}, !x.ready)
+		}
 	default:
 		if it != nil {
 			x.heap(it.NextAction).remove(it)
@@ -278,8 +284,9 @@ func (x *Index) apply(key string, s operation.State) {
 	x.tell()
 }
 
-// Listen has fn called for every change of an open operation; first says that
-// the bucket was not read once yet, so that the operation may be an old one. fn
+// Listen has fn called for every change of an open operation, and when it is closed:
+// then there is no next action, and little more than its name is told. first says
+// that the bucket was not read once yet, so that the operation may be an old one. fn
 // must be quick and must not call methods of the index. Call it before Run.
 func (x *Index) Listen(fn func(o Open, first bool)) {
 	x.mu.Lock()

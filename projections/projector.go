@@ -28,6 +28,11 @@ const (
 	watchEvery = time.Second
 	// stopWithin bounds the work after the end of Run's context.
 	stopWithin = 5 * time.Second
+	// holdFor is how long the entry of an operation that goes its way may wait for
+	// the operation's next event, so that it is written once for all of them.
+	holdFor = 200 * time.Millisecond
+	// maxHeldEntries bounds the entries that wait.
+	maxHeldEntries = 4096
 )
 
 // errLost: the bucket lost entries or is another one; it must be made anew.
@@ -42,9 +47,18 @@ type Projector struct {
 	applied func(operation.State)
 
 	cache *cache
-	// mark is up to where everything is applied, saved the last checkpoint.
+	// held are the operations whose entries are to be written, by key; order has
+	// them as they came, and ready those that need not wait.
+	held         map[string]*slot
+	order, ready []*slot
+	// last is the last message that was folded; nil if that is the one of mark.
+	last *events.Record
+	// mark is up to where everything was written, when it was last asked for;
+	// saved is the last checkpoint.
 	mark, saved checkpoint
-	seq         atomic.Uint64
+	// folded is the number of the last message that was folded, seq up to where
+	// everything is written.
+	folded, seq atomic.Uint64
 	// created and lastRev tell whether the bucket is still the same.
 	created time.Time
 	lastRev uint64
@@ -54,10 +68,10 @@ type Projector struct {
 	maxHeld int
 }
 
-// NewProjector returns a projector. applied, if not nil, is told every state
-// after its entry was written; it must not block. The same state may come twice
-// and, while a rebuild runs, an older one after a newer one. Index.Apply is
-// made for it.
+// NewProjector returns a projector. applied, if not nil, is told every state that
+// was folded from the log, before its entry is written; it must not block. The same
+// state may come twice and, while a rebuild runs or after trouble, an older one
+// after a newer one. Index.Apply is made for it.
 func NewProjector(cfg Config, applied func(operation.State)) (*Projector, error) {
 	p, err := cfg.open()
 	if err != nil {
@@ -67,7 +81,7 @@ func NewProjector(cfg Config, applied func(operation.State)) (*Projector, error)
 		applied = func(operation.State) {}
 	}
 	b := p.bucket("OPERATIONS")
-	return &Projector{part: p, b: b, cells: b, applied: applied, cache: newCache(), maxHeld: maxHeldStates}, nil
+	return &Projector{part: p, b: b, cells: b, applied: applied, cache: newCache(), held: map[string]*slot{}, maxHeld: maxHeldStates}, nil
 }
 
 // checkpoint says up to which message everything is applied.
@@ -92,6 +106,10 @@ type checkpoint struct {
 // otherwise. Server restarts and the loss of the bucket are mended by
 // themselves. A crash leaves the entries at most a little old; the next Run
 // goes on. Several projectors at the same time are harmless.
+//
+// An entry follows the log within a moment. Only that of an operation which goes its
+// way (pending or in flight, nothing that keeps it) may wait for the operation's next
+// event, for holdFor: most operations are over by then and are written once.
 func (p *Projector) Run(ctx context.Context) error {
 	wait := firstPause
 	for ctx.Err() == nil {
@@ -110,20 +128,20 @@ func (p *Projector) Run(ctx context.Context) error {
 	return nil
 }
 
-// Applied returns the sequence number up to which everything is applied.
+// Applied returns the sequence number up to which every entry is written.
 func (p *Projector) Applied() uint64 { return p.seq.Load() }
 
-// Lag returns how many messages of the log are not applied yet.
+// Lag returns how many messages of the log are not folded yet.
 func (p *Projector) Lag(ctx context.Context) (uint64, error) {
 	_, _, last, _, err := p.Log.Extent(ctx)
 	if err != nil {
 		return 0, err
 	}
-	return last - min(last, p.seq.Load()), nil
+	return last - min(last, p.folded.Load()), nil
 }
 
 func (p *Projector) session(ctx context.Context) error {
-	p.cache = newCache()
+	p.cache, p.held, p.order, p.ready, p.last = newCache(), map[string]*slot{}, nil, nil, nil
 	if err := p.resume(ctx); err != nil {
 		return err
 	}
@@ -157,7 +175,12 @@ func (p *Projector) session(ctx context.Context) error {
 func (p *Projector) follow(ctx context.Context, records <-chan events.Record, ended <-chan error) error {
 	watch := time.NewTicker(watchEvery)
 	defer watch.Stop()
+	over := time.NewTimer(holdFor)
+	defer over.Stop()
 	for {
+		if len(p.order) > 0 {
+			over.Reset(time.Until(p.order[0].since.Add(holdFor)))
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -167,14 +190,19 @@ func (p *Projector) follow(ctx context.Context, records <-chan events.Record, en
 			if err := p.watch(ctx); err != nil {
 				return err
 			}
+			continue
+		case <-over.C:
 		case r := <-records:
-			if err := p.apply(ctx, gather(r, records)); err != nil {
+			if err := p.take(ctx, gather(r, records), time.Now()); err != nil {
 				return err
 			}
-			if p.mark.Seq-p.saved.Seq >= checkpointEvery {
-				if err := p.save(ctx, false); err != nil {
-					return err
-				}
+		}
+		if err := p.write(ctx, p.due(time.Now())); err != nil {
+			return err
+		}
+		if p.folded.Load()-p.saved.Seq >= checkpointEvery {
+			if err := p.save(ctx, false); err != nil {
+				return err
 			}
 		}
 	}
@@ -231,6 +259,7 @@ func (p *Projector) resume(ctx context.Context) error {
 		return err
 	}
 	p.seq.Store(cp.Seq)
+	p.folded.Store(cp.Seq)
 	return nil
 }
 
@@ -271,7 +300,7 @@ func (p *Projector) watch(ctx context.Context) error {
 	if err := p.same(ctx); err != nil {
 		return err
 	}
-	if p.mark.Seq == p.saved.Seq {
+	if p.folded.Load() == p.saved.Seq {
 		return nil
 	}
 	return p.save(ctx, false)
@@ -291,8 +320,15 @@ func (p *Projector) same(ctx context.Context) error {
 	return nil
 }
 
-// save writes the checkpoint.
+// save writes everything that waits, and then the checkpoint.
 func (p *Projector) save(ctx context.Context, clean bool) error {
+	if err := p.write(ctx, p.all()); err != nil {
+		return err
+	}
+	if r := p.last; r != nil {
+		p.mark.Seq, p.mark.EventID, p.mark.Digest = r.Seq, idOf(p.Subjects, *r), events.Digest(r.Body)
+		p.last = nil
+	}
 	cp := p.mark
 	cp.Clean = clean
 	data, err := json.Marshal(cp)
@@ -319,10 +355,9 @@ func (p *Projector) stop(ctx context.Context) error {
 	return p.save(ctx, true)
 }
 
-// apply folds a batch and writes the entries that it changed.
-func (p *Projector) apply(ctx context.Context, batch []events.Record) error {
-	slots := map[string]*slot{}
-	var order []*slot
+// take folds a batch and tells the states.
+func (p *Projector) take(ctx context.Context, batch []events.Record, now time.Time) error {
+	var same map[string]*slot // loaded, and not changed by the batch
 	for _, r := range batch {
 		tenant, operationID, err := p.Subjects.ParseOperation(r.Subject)
 		if err != nil {
@@ -330,24 +365,118 @@ func (p *Projector) apply(ctx context.Context, batch []events.Record) error {
 		}
 		key := entryKey(tenant, operationID)
 		d := decodeRecord(r, tenant, operationID)
-		s := slots[key]
+		s := p.held[key]
+		if s == nil {
+			s = same[key]
+		}
 		if s == nil {
 			if s, err = p.load(ctx, key, d, tenant, operationID); err != nil {
 				return err
 			}
-			slots[key] = s
 		}
-		if changed := fold(s, d); changed && (len(order) == 0 || order[len(order)-1] != s) {
-			order = append(order, s)
+		if !fold(s, d) {
+			if same == nil {
+				same = make(map[string]*slot)
+			}
+			same[key] = s
+			continue
 		}
-	}
-	if err := p.flush(ctx, order); err != nil {
-		return err
+		p.hold(s, r.Seq, now)
 	}
 	last := batch[len(batch)-1]
-	p.mark.Seq, p.mark.EventID, p.mark.Digest = last.Seq, idOf(p.Subjects, last), events.Digest(last.Body)
-	p.seq.Store(last.Seq)
+	p.last = &last
+	p.folded.Store(last.Seq)
 	return nil
+}
+
+// hold keeps a slot that a message has changed until it is due, and tells its state.
+func (p *Projector) hold(s *slot, seq uint64, now time.Time) {
+	if !s.held {
+		s.held, s.since, s.first = true, now, seq
+		p.held[s.key] = s
+		p.order = append(p.order, s)
+	}
+	known := !s.refold && !s.leave
+	if known {
+		p.tell(s)
+	}
+	if !s.ready && !(known && goesItsWay(s.state)) {
+		s.ready = true
+		p.ready = append(p.ready, s)
+	}
+}
+
+// goesItsWay reports whether an operation will soon have its next event, and nobody
+// but its executor waits for that.
+func goesItsWay(s operation.State) bool {
+	return (s.Status == operation.StatusPending || s.Status == operation.StatusInFlight) && s.Started <= 1 &&
+		(s.NextAction == events.NextAttempt || s.NextAction == events.NextOutcome) && s.Review == nil && s.Hold == "" && s.Halted == ""
+}
+
+// due takes out what is to be written by now.
+func (p *Projector) due(now time.Time) []*slot {
+	out := p.ready
+	p.ready = nil
+	for _, s := range out {
+		p.release(s)
+	}
+	for len(p.order) > 0 {
+		s := p.order[0]
+		if s.held && len(p.held) <= maxHeldEntries && now.Sub(s.since) < holdFor {
+			break
+		}
+		if p.order = p.order[1:]; s.held {
+			p.release(s)
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// all takes out everything that is to be written.
+func (p *Projector) all() []*slot {
+	out := make([]*slot, 0, len(p.held))
+	for _, s := range p.order {
+		if s.held {
+			p.release(s)
+			out = append(out, s)
+		}
+	}
+	p.order, p.ready = nil, nil
+	return out
+}
+
+func (p *Projector) release(s *slot) {
+	s.held = false
+	delete(p.held, s.key)
+}
+
+// write writes slots that were taken out. After an error they wait again: whoever
+// stops vouches for everything up to the last message that was folded.
+func (p *Projector) write(ctx context.Context, slots []*slot) error {
+	if len(slots) > 0 {
+		if err := p.flush(ctx, slots); err != nil {
+			for _, s := range slots {
+				s.held, p.held[s.key] = true, s
+			}
+			p.order = append(slots, p.order...)
+			return err
+		}
+	}
+	seq := p.folded.Load()
+	if len(p.order) > 0 { // as due and all left it, the first one is held
+		seq = p.order[0].first - 1
+	}
+	p.seq.Store(seq)
+	return nil
+}
+
+// tell tells the state of a slot, once.
+func (p *Projector) tell(s *slot) {
+	if s.told != s.state.LastSeq {
+		s.told = s.state.LastSeq
+		p.applied(s.state)
+	}
 }
 
 // idOf returns the id of a message as Log.Read tells it.
@@ -414,15 +543,10 @@ func foldOf(v value) int {
 	return head.FoldVersion
 }
 
-// flush writes slots; one that was changed twice is written once.
-func (p *Projector) flush(ctx context.Context, order []*slot) error {
+// flush writes slots.
+func (p *Projector) flush(ctx context.Context, slots []*slot) error {
 	w := &writer{b: p.cells, done: p.keep, limit: maxPendingWrites / 4}
-	sent := map[*slot]bool{}
-	for _, s := range order {
-		if sent[s] {
-			continue
-		}
-		sent[s] = true
+	for _, s := range slots {
 		if err := w.write(ctx, s); err != nil {
 			return err
 		}
@@ -440,15 +564,15 @@ func (p *Projector) keep(s *slot) {
 		} else { // seldom asked for again
 			p.cache.drop(s.key)
 		}
-		p.applied(s.state)
+		p.tell(s)
 	case newer:
 		p.cache.drop(s.key)
 		if !s.leave {
-			p.applied(s.state)
+			p.tell(s)
 		}
 	case unstorable:
 		p.cache.drop(s.key)
-		p.applied(s.state)
+		p.tell(s)
 	case left:
 		p.cache.drop(s.key)
 	}

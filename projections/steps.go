@@ -79,14 +79,17 @@ func NewStepper(c Cells, s events.Subjects) *Stepper {
 	log := slog.New(slog.DiscardHandler)
 	return &Stepper{&Projector{
 		part: part{Config: Config{Subjects: s}, log: log}, cells: played{c, log},
-		applied: func(operation.State) {}, cache: newCache(),
+		applied: func(operation.State) {}, cache: newCache(), held: map[string]*slot{},
 	}}
 }
 
 // Apply folds a batch, in the order of the log, and writes the entries that it
 // changed.
 func (s *Stepper) Apply(ctx context.Context, batch []events.Record) error {
-	return s.p.apply(ctx, batch)
+	if err := s.p.take(ctx, batch, time.Time{}); err != nil {
+		return err
+	}
+	return s.p.write(ctx, s.p.all())
 }
 
 // EncodeEntry returns the entry of a state. Equal states have equal bytes.

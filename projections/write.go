@@ -58,6 +58,14 @@ type slot struct {
 
 	data   []byte
 	result result
+
+	// held: waits to be written; ready: not for long. since and first are the time
+	// and the number of the message that changed it first.
+	held, ready bool
+	since       time.Time
+	first       uint64
+	// told is the last sequence number of the state that was told.
+	told uint64
 }
 
 // writer writes entries, many at a time.

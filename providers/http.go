@@ -58,6 +58,7 @@ type HTTPConfig struct {
 // and whose account a credential belongs to; nothing of an operation.
 type HTTP struct {
 	file     *File
+	secrets  []string // those that the file uses
 	now      func() time.Time
 	accounts map[string]*account
 }
@@ -94,7 +95,7 @@ func NewHTTP(cfg HTTPConfig) (*HTTP, error) {
 			return nil, fmt.Errorf("providers: allowed hosts: %w", err)
 		}
 	}
-	h := &HTTP{file: cfg.File, now: cfg.Now, accounts: make(map[string]*account)}
+	h := &HTTP{file: cfg.File, secrets: cfg.File.secrets(), now: cfg.Now, accounts: make(map[string]*account)}
 	if h.now == nil {
 		h.now = time.Now
 	}
@@ -198,16 +199,25 @@ func (h *HTTP) serves(account string) error {
 
 // find returns the action, account and values of a call.
 func (h *HTTP) find(c Call) (*action, *account, scope, error) {
-	a, err := h.file.action(c.Intent)
+	a, acc, err := h.owner(c)
 	if err != nil {
 		return nil, nil, scope{}, err
 	}
-	acc, ok := h.accounts[c.Intent.Account.Name]
-	if !ok {
-		return nil, nil, scope{}, fmt.Errorf("%w: account %s", ErrNotMine, clip(c.Intent.Account.Name))
-	}
 	s, err := newScope(c, acc.values)
 	return a, acc, s, err
+}
+
+// owner returns the action and the account of a call.
+func (h *HTTP) owner(c Call) (*action, *account, error) {
+	a, err := h.file.action(c.Intent)
+	if err != nil {
+		return nil, nil, err
+	}
+	acc, ok := h.accounts[c.Intent.Account.Name]
+	if !ok {
+		return nil, nil, fmt.Errorf("%w: account %s", ErrNotMine, clip(c.Intent.Account.Name))
+	}
+	return a, acc, nil
 }
 
 // Prepare builds the request without sending anything and without reading a
@@ -230,12 +240,14 @@ func (h *HTTP) Prepare(c Call) (*Request, error) {
 			return nil, fmt.Errorf("providers: the key has %d bytes, the provider takes %d", len(key), a.key.maxLen)
 		}
 	}
-	shown, err := h.render(a.request, a.redactArgs(s), acc)
-	if err != nil {
-		return nil, err
+	shown := out
+	if len(a.sensitive) > 0 {
+		if shown, err = h.render(a.request, a.redactArgs(s), acc); err != nil {
+			return nil, err
+		}
 	}
 	return &Request{
-		Digest: out.digest(h.file.conn.authHeader), rendered: out, shown: shown.show(),
+		Digest: out.digest(h.file.conn.authHeader), rendered: out, show: shown.show,
 		owner: h, account: acc, action: a, bound: c.Intent.ProviderID, scope: s,
 	}, nil
 }
@@ -263,9 +275,9 @@ type credential struct {
 
 // credential reads the secrets that the contract uses.
 func (h *HTTP) credential(acc *account) (credential, error) {
-	c := credential{values: make(map[string]Secret)}
+	c := credential{values: make(map[string]Secret, len(h.secrets))}
 	sum := sha256.New()
-	for _, name := range h.file.secrets() {
+	for _, name := range h.secrets {
 		v, err := acc.cfg.Secrets[name].Resolve()
 		if err != nil {
 			return c, err

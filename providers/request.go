@@ -245,7 +245,7 @@ type Request struct {
 	AttemptID string
 
 	rendered
-	shown   Redacted
+	show    func() Redacted
 	owner   Adapter
 	content any
 	account *account
@@ -260,7 +260,7 @@ type Request struct {
 // that is sent, shown is what a person may see of it, and content comes back
 // from [Request.Take].
 func NewRequest(owner Adapter, digest string, shown Redacted, content any) *Request {
-	return &Request{Digest: digest, shown: shown, owner: owner, content: content}
+	return &Request{Digest: digest, show: func() Redacted { return shown }, owner: owner, content: content}
 }
 
 // Take hands the content to its owner, once. After that, and to another adapter,
@@ -295,7 +295,7 @@ type Redacted struct {
 
 // Redacted returns the request for showing.
 func (r *Request) Redacted() Redacted {
-	out := r.shown
+	out := r.show()
 	out.Header = maps.Clone(out.Header)
 	return out
 }
@@ -303,7 +303,7 @@ func (r *Request) Redacted() Redacted {
 // String shows method and digest only.
 func (r *Request) String() string { return r.verb() + " request " + r.Digest }
 
-func (r *Request) verb() string { return cmp.Or(r.method, r.shown.Method) }
+func (r *Request) verb() string { return cmp.Or(r.method, r.show().Method) }
 
 // Format shows method and digest only, whatever the verb.
 func (r *Request) Format(f fmt.State, _ rune) { fmt.Fprint(f, r.String()) }

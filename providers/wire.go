@@ -32,7 +32,7 @@ const (
 	// meets a connection while it is being closed has an unknown outcome.
 	idleTimeout = 4 * time.Second
 	// maxIdle is the number of unused connections kept for each account.
-	maxIdle = 64
+	maxIdle = 256
 )
 
 var errSealed = errors.New("providers: the request is over; nothing more is written")

@@ -50,7 +50,7 @@ func TestTenThousandOfOneTenantDelayNoOther(t *testing.T) {
 			}}, nil
 		})
 		for i := range crowd {
-			d.Schedule(dispatch.Key{Tenant: "crowd", Operation: fmt.Sprint(i)}, began.Add(time.Duration(i-crowd)*time.Millisecond))
+			d.Schedule(dispatch.Key{Tenant: "crowd", Operation: fmt.Sprint(i)}, began.Add(time.Duration(i-crowd)*time.Millisecond), 0)
 		}
 		time.Sleep(crowd / 2 * time.Millisecond) // all of them are planned and wait
 		quietFrom := time.Since(began)

@@ -81,6 +81,7 @@ type Dispatcher struct {
 	lanes  map[string]*lane
 	busy   int // planners at work
 	active int // planners and runs at work
+	plans  uint64
 	idle   *sync.Cond
 }
 
@@ -89,6 +90,8 @@ type item struct {
 	at    time.Time
 	index int // in the queue, -1 if not queued
 	min   uint64
+	// least is the lowest version that the plan under way may be made on.
+	least uint64
 	// working: being planned or run, or parked in a lane. again: woken
 	// meanwhile.
 	working  bool
@@ -148,11 +151,37 @@ func New(cfg Config) (*Dispatcher, error) {
 	return d, nil
 }
 
-// Wake plans an operation now, on at least version min.
-func (d *Dispatcher) Wake(k Key, min uint64) { d.schedule(k, d.cfg.Now(), min) }
+// Wake plans an operation now, on at least version min, also if a plan on that
+// version is under way.
+func (d *Dispatcher) Wake(k Key, min uint64) { d.schedule(k, d.cfg.Now(), min, false) }
 
-// Schedule plans an operation at the given time, unless it is planned earlier.
-func (d *Dispatcher) Schedule(k Key, at time.Time) { d.schedule(k, at, 0) }
+// News plans an operation now, on at least that version. A plan or a run under way
+// that is on it, or on a later one, needs no repeat: the same news comes by
+// several ways. Version 0 is news of which nothing is known.
+func (d *Dispatcher) News(k Key, version uint64) { d.schedule(k, d.cfg.Now(), version, true) }
+
+// Schedule plans an operation, as of that version, at the given time, unless it is
+// planned earlier or a plan or a run on that version is under way, which says
+// itself when it is to be planned again.
+func (d *Dispatcher) Schedule(k Key, at time.Time, version uint64) { d.schedule(k, at, version, true) }
+
+// Settled forgets an operation for which there is nothing to do as of that version,
+// unless there is later news of it.
+func (d *Dispatcher) Settled(k Key, version uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if it := d.items[k]; it != nil && !it.working && it.turn == "" && it.min <= version {
+		heap.Remove(&d.queue, it.index)
+		delete(d.items, k)
+	}
+}
+
+// Plans returns how often operations were planned so far.
+func (d *Dispatcher) Plans() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.plans
+}
 
 // Waiting returns how many operations wait or run.
 func (d *Dispatcher) Waiting() int {
@@ -161,10 +190,13 @@ func (d *Dispatcher) Waiting() int {
 	return len(d.items)
 }
 
-func (d *Dispatcher) schedule(k Key, at time.Time, min uint64) {
+func (d *Dispatcher) schedule(k Key, at time.Time, min uint64, news bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	it := d.items[k]
+	if news && min > 0 && it != nil && it.working && min <= it.least {
+		return
+	}
 	if it == nil {
 		it = &item{key: k, index: -1}
 		d.items[k] = it
@@ -251,6 +283,8 @@ func (d *Dispatcher) start(ctx context.Context) time.Duration {
 func (d *Dispatcher) begin(ctx context.Context, it *item) {
 	it.working, it.again, it.due = true, false, it.at
 	least := it.min
+	it.least = least
+	d.plans++
 	d.busy++
 	d.active++
 	go func() {

@@ -70,7 +70,7 @@ func TestSecondWakeDoesNotJumpTheSpacing(t *testing.T) {
 		}
 		synctest.Wait()
 		for i := range 20 {
-			d.Schedule(key(i), time.Now()) // the index tells of the same event
+			d.Schedule(key(i), time.Now(), 1) // the index tells of the same event
 		}
 		synctest.Wait()
 		mu.Lock()

@@ -205,6 +205,8 @@ type Snapshot struct {
 	ProjectionLag int64
 	// Waiting counts operations in the memory of each role.
 	Waiting map[string]int
+	// Plans counts how often each role has planned an operation.
+	Plans map[string]uint64
 	// Alarm: this process starts no attempt, because the log is damaged.
 	Alarm bool
 }
@@ -265,5 +267,9 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	waiting := desc("opledger_waiting_operations", "Operations in the memory of a role: due later, waiting for their lane, or running.", "role")
 	for role, n := range s.Waiting {
 		gauge(waiting, float64(n), role)
+	}
+	plans := desc("opledger_plans_total", "Times that a role has looked at an operation and decided what to do.", "role")
+	for role, n := range s.Plans {
+		ch <- prometheus.MustNewConstMetric(plans, prometheus.CounterValue, float64(n), role)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -236,6 +237,133 @@ func TestFollowAllBeginsWithTheFirstEvent(t *testing.T) {
 	}
 }
 
+// A hint costs one message without a body and no acknowledgement. Two processes that
+// share the consumer get each event once between them, and what waits for nobody is
+// counted.
+func TestFollowersShareHintsWithoutAcknowledgingThem(t *testing.T) {
+	t.Parallel()
+	j := journal(t)
+	appendNext(t, j, "before")
+	var mu sync.Mutex
+	seen := map[string]int{}
+	follow := func() (stop func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			done <- j.Follow(ctx, FollowOptions{Durable: "exec"}, func(h Hint) {
+				mu.Lock()
+				defer mu.Unlock()
+				seen[h.ID]++
+			})
+		}()
+		return func() {
+			t.Helper()
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	stopFirst, stopSecond := follow(), follow()
+	natstest.Eventually(t, patience, "creating the consumer", func() bool {
+		_, err := j.Lag(t.Context(), "exec")
+		return err == nil
+	})
+	want := map[string]int{}
+	for range 200 {
+		want[appendNext(t, j, "op").ID] = 1
+	}
+	natstest.Eventually(t, patience, "handing out", func() bool { mu.Lock(); defer mu.Unlock(); return len(seen) == len(want) })
+	if !maps.Equal(seen, want) {
+		t.Errorf("got %v, want each of the %d events once", seen, len(want))
+	}
+	c, err := j.js.Consumer(t.Context(), j.names.Events, "exec")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i := c.CachedInfo(); !i.Config.HeadersOnly || i.Config.AckPolicy != jetstream.AckNonePolicy || i.NumAckPending != 0 {
+		t.Errorf("got %+v, want headers only and nothing to acknowledge", i)
+	}
+	stopFirst()
+	stopSecond()
+	natstest.Eventually(t, patience, "the fetches of the stopped ones to end", func() bool {
+		c, err := j.js.Consumer(t.Context(), j.names.Events, "exec")
+		return err == nil && c.CachedInfo().NumWaiting == 0
+	})
+	for range 7 {
+		appendNext(t, j, "op")
+	}
+	natstest.Eventually(t, patience, "counting the 7 events that nobody has taken", func() bool {
+		lag, err := j.Lag(t.Context(), "exec")
+		return err == nil && lag == (Lag{Pending: 7})
+	})
+}
+
+// A consumer from before, which wants every event to be acknowledged, stays what it
+// is and gets that.
+func TestFollowAcknowledgesWhereTheConsumerWantsIt(t *testing.T) {
+	t.Parallel()
+	j := journal(t)
+	_, err := j.js.CreateConsumer(t.Context(), j.names.Events, jetstream.ConsumerConfig{
+		Durable: "exec", AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Minute, MaxAckPending: 2048,
+		FilterSubject: j.subjects.AllEvents(""), MaxDeliver: -1, DeliverPolicy: jetstream.DeliverNewPolicy,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	hints := make(chan Hint, 10)
+	done := make(chan error, 1)
+	go func() { done <- j.Follow(ctx, FollowOptions{Durable: "exec"}, func(h Hint) { hints <- h }) }()
+	r := appendNext(t, j, "op")
+	if h, want := <-hints, (Hint{Tenant: "acme", Operation: "op", ID: r.ID, Kind: events.KindIntentRecorded, Version: 1, Seq: r.Seq}); h != want {
+		t.Errorf("got %+v, want %+v", h, want)
+	}
+	var last *jetstream.ConsumerInfo
+	natstest.Eventually(t, patience, "the acknowledgement", func() bool {
+		c, err := j.js.Consumer(t.Context(), j.names.Events, "exec")
+		if err == nil {
+			last = c.CachedInfo()
+		}
+		return err == nil && last.AckFloor.Stream == r.Seq && last.NumAckPending == 0
+	})
+	if last.Config.AckPolicy != jetstream.AckExplicitPolicy || last.Config.HeadersOnly {
+		t.Errorf("got %+v, want the consumer as it was", last.Config)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// An event whose headers don't say what it is was not stored by this program: its
+// body is read.
+func TestFollowReadsTheBodyOfAnEventWithoutHeaders(t *testing.T) {
+	t.Parallel()
+	j := journal(t)
+	e, _ := after("op", []events.Record{appendNext(t, j, "op")})
+	e.Ledger = j.Ledger()
+	body, err := events.Encode(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.js.Publish(t.Context(), "opledger.events.acme.op", body); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var got Hint
+	err = j.Follow(ctx, FollowOptions{Durable: "all", All: true}, func(h Hint) {
+		if got = h; h.Seq == 2 {
+			cancel()
+		}
+	})
+	if want := (Hint{Tenant: "acme", Operation: "op", Kind: events.KindReviewUpdated, Version: 2, Seq: 2}); err != nil || got != want {
+		t.Errorf("got %+v, error %v, want %+v", got, err, want)
+	}
+}
+
 // An intent is removed from the inbox only after its handler returned nil, and
 // one that fails again and again does not hold up the others (I10, I14).
 func TestInboxKeepsAnIntentUntilItIsHandled(t *testing.T) {
@@ -315,7 +443,7 @@ func TestAcknowledgedIntentOutlivesServerRestart(t *testing.T) {
 	node.Stop()
 	node.Start()
 	close(restarted)
-	natstest.Eventually(t, 2*DefaultAckWait, "handling all of them", func() bool {
+	natstest.Eventually(t, 6*InboxAckWait, "handling all of them", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(handled) == 20

@@ -16,16 +16,15 @@ import (
 )
 
 const (
-	// DefaultAckWait is after what time a message that was handed out and not
-	// acknowledged is handed out again.
-	DefaultAckWait = 30 * time.Second
-	// InboxAckWait is the same for the inboxes, and bounds one call of their
-	// handler. After a crash an intent that was being handled waits so long.
+	// InboxAckWait is after what time an intent that was handed out and not
+	// acknowledged is handed out again, and bounds one call of the handler. After
+	// a crash an intent that was being handled waits so long.
 	InboxAckWait = 10 * time.Second
 	// followBatch is how many messages one fetch of a durable asks for.
 	followBatch = 256
-	// followPending bounds the messages that are out and not acknowledged.
-	followPending = 2048
+	// inboxPending bounds the messages of an inbox that are out and not
+	// acknowledged.
+	inboxPending = 2048
 	// inboxDurable is the name of the consumer of an inbox.
 	inboxDurable = "intake"
 	// inboxFirstDelay and inboxMaxDelay bound the wait before an intent that
@@ -34,12 +33,15 @@ const (
 	inboxMaxDelay   = time.Minute
 )
 
-// durable is a pull consumer with explicit acknowledgements that outlives its
-// reader and is made anew when it is gone.
+// durable is a pull consumer that outlives its reader and is made anew when it is
+// gone.
 type durable struct {
 	j      *Journal
 	stream string
+	// config is what a new one is made with. One that is there stays as it is,
+	// and policy says how it wants its messages acknowledged.
 	config jetstream.ConsumerConfig
+	policy jetstream.AckPolicy
 	batch  int
 	// floor is the last sequence that was handed on; 0 if none. A consumer
 	// that has to be made anew begins behind it.
@@ -74,6 +76,7 @@ func (d *durable) session(ctx context.Context) (worked bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	d.policy = c.CachedInfo().Config.AckPolicy
 	for {
 		n, err := d.fetch(ctx, c)
 		worked = worked || n > 0
@@ -108,7 +111,9 @@ func (d *durable) fetch(ctx context.Context, c jetstream.Consumer) (int, error) 
 	n := 0
 	for msg := range batch.Messages() {
 		if ctx.Err() != nil {
-			_ = msg.Nak() // somebody else may have it at once
+			if d.policy != jetstream.AckNonePolicy {
+				_ = msg.Nak() // somebody else may have it at once
+			}
 			continue
 		}
 		meta, err := msg.Metadata()
@@ -131,25 +136,29 @@ type FollowOptions struct {
 	// All: a new consumer begins with the first event. Otherwise it begins
 	// with the events that are stored after its creation.
 	All bool
-	// AckWait is after what time an event whose handler has not returned is
-	// handed out again. Zero means DefaultAckWait.
-	AckWait time.Duration
 }
 
 // Hint says that there is news of an operation.
 type Hint struct {
 	Tenant, Operation string
+	// ID is the id of the event, or empty.
+	ID string
 	// Kind and Version are those of the event; empty and 0 if it is malformed.
 	Kind    events.Kind
 	Version uint64
 	Seq     uint64
 }
 
-// Follow calls fn for every event of every operation, one after the other, and
-// acknowledges each after fn has returned. An event may be handed out more than
-// once and, after a redelivery, out of order: it is a hint that names a version.
-// Its headers tell enough; only an event without them is decoded. Several
-// processes that use the same name share the events.
+// Follow calls fn for every event of every operation, one after the other. Several
+// processes that use the same name share the events. What an event comes down to
+// here is a hint that names a version, so a new consumer hands out headers only
+// and is not told that they came: a hint is handed out once, and lost with the
+// process that had it, or with a restart of the server. Only an event without the
+// headers is read in full.
+//
+// A consumer that is there already stays as it is. One that wants each event to be
+// acknowledged gets that after fn has returned; it may hand an event out more than
+// once and, after a redelivery, out of order.
 //
 // Follow goes on by itself after server restarts and after the loss of the
 // consumer. It returns nil when ctx ends and an error that wraps ErrNotFound
@@ -164,12 +173,8 @@ func (j *Journal) Follow(ctx context.Context, o FollowOptions, fn func(Hint)) er
 	}
 	floor := info.Last
 	cfg := jetstream.ConsumerConfig{
-		Durable: o.Durable, AckPolicy: jetstream.AckExplicitPolicy, AckWait: o.AckWait,
-		MaxAckPending: followPending, FilterSubject: j.subjects.AllEvents(""), MaxDeliver: -1,
-		DeliverPolicy: jetstream.DeliverNewPolicy,
-	}
-	if cfg.AckWait == 0 {
-		cfg.AckWait = DefaultAckWait
+		Durable: o.Durable, AckPolicy: jetstream.AckNonePolicy, HeadersOnly: true,
+		FilterSubject: j.subjects.AllEvents(""), DeliverPolicy: jetstream.DeliverNewPolicy,
 	}
 	if o.All {
 		cfg.DeliverPolicy, floor = jetstream.DeliverAllPolicy, 0
@@ -177,13 +182,15 @@ func (j *Journal) Follow(ctx context.Context, o FollowOptions, fn func(Hint)) er
 	d := &durable{
 		j: j, stream: j.names.Events, config: cfg, batch: followBatch,
 		floor: func() uint64 { return floor },
-		handle: func(ctx context.Context, m jetstream.Msg, meta *jetstream.MsgMetadata) {
-			if h, ok := j.hint(ctx, m, meta); ok {
-				fn(h)
-			}
-			floor = max(floor, meta.Sequence.Stream)
+	}
+	d.handle = func(ctx context.Context, m jetstream.Msg, meta *jetstream.MsgMetadata) {
+		if h, ok := j.hint(ctx, m, meta); ok {
+			fn(h)
+		}
+		floor = max(floor, meta.Sequence.Stream)
+		if d.policy != jetstream.AckNonePolicy {
 			_ = m.Ack() // lost: handed out again
-		},
+		}
 	}
 	return d.run(ctx)
 }
@@ -191,7 +198,7 @@ func (j *Journal) Follow(ctx context.Context, o FollowOptions, fn func(Hint)) er
 // hint reads what a message says of its operation; false if its subject names
 // none.
 func (j *Journal) hint(ctx context.Context, m jetstream.Msg, meta *jetstream.MsgMetadata) (Hint, bool) {
-	h := Hint{Seq: meta.Sequence.Stream}
+	h := Hint{Seq: meta.Sequence.Stream, ID: m.Headers().Get(jetstream.MsgIDHeader)}
 	var err error
 	if h.Tenant, h.Operation, err = j.subjects.ParseOperation(m.Subject()); err != nil {
 		j.log.LogAttrs(ctx, slog.LevelWarn, "event on a strange subject", slog.Uint64("seq", h.Seq))
@@ -203,6 +210,12 @@ func (j *Journal) hint(ctx context.Context, m jetstream.Msg, meta *jetstream.Msg
 		return h, true
 	}
 	r := j.decode(stored{Subject: m.Subject(), Seq: h.Seq, Data: m.Data(), Time: meta.Timestamp})
+	if m.Headers().Get(nats.MsgSize) != "" { // came without its body
+		if r, err = j.Read(ctx, h.Seq); err != nil {
+			j.log.LogAttrs(ctx, slog.LevelWarn, "event can't be read", slog.Uint64("seq", h.Seq), slog.Any("err", err))
+			r.Err = err
+		}
+	}
 	h.Kind, h.Version = "", r.Version
 	if r.Err == nil {
 		h.Kind = r.Data.Kind()
@@ -212,7 +225,8 @@ func (j *Journal) hint(ctx context.Context, m jetstream.Msg, meta *jetstream.Msg
 
 // Lag is how far a durable consumer is behind: Pending + AckPending messages.
 type Lag struct {
-	// Pending were never handed out, AckPending not acknowledged yet.
+	// Pending were never handed out, AckPending not acknowledged yet: 0 for a
+	// consumer that acknowledges nothing.
 	Pending     uint64
 	AckPending  int
 	Redelivered int
@@ -273,7 +287,7 @@ func (j *Journal) Inbox(ctx context.Context, tenant string, fn func(context.Cont
 		floor: func() uint64 { return 0 },
 		config: jetstream.ConsumerConfig{
 			Durable: inboxDurable, AckPolicy: jetstream.AckExplicitPolicy, AckWait: InboxAckWait,
-			MaxAckPending: followPending, MaxDeliver: -1,
+			MaxAckPending: inboxPending, MaxDeliver: -1,
 		},
 		handle: func(ctx context.Context, m jetstream.Msg, meta *jetstream.MsgMetadata) {
 			slots <- struct{}{}

@@ -85,7 +85,7 @@ func (h *httpServer) stop() error {
 
 // snapshot is what the gauges show.
 func (n *Node) snapshot() metrics.Snapshot {
-	s := metrics.Snapshot{Reviews: make(map[string]int), Waiting: make(map[string]int), ProjectionLag: -1, Alarm: n.guard.Raised()}
+	s := metrics.Snapshot{Reviews: make(map[string]int), Waiting: make(map[string]int), Plans: make(map[string]uint64), ProjectionLag: -1, Alarm: n.guard.Raised()}
 	groups := make(map[projections.CountKey]metrics.Group)
 	n.index.Each(func(o projections.Open) bool {
 		k := projections.CountKey{Provider: o.Provider, Status: o.Status}
@@ -111,10 +111,10 @@ func (n *Node) snapshot() metrics.Snapshot {
 	})
 	s.Open = slices.Collect(maps.Values(groups))
 	if n.executors != nil {
-		s.Waiting[RoleExecutor] = n.executors.Waiting()
+		s.Waiting[RoleExecutor], s.Plans[RoleExecutor] = n.executors.Waiting(), n.executors.Plans()
 	}
 	if n.looks != nil {
-		s.Waiting[RoleReconciler] = n.looks.Waiting()
+		s.Waiting[RoleReconciler], s.Plans[RoleReconciler] = n.looks.Waiting(), n.looks.Plans()
 	}
 	ctx, cancel := context.WithTimeout(n.last.ctx, scrapeTimeout)
 	defer cancel()

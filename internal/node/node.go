@@ -74,12 +74,15 @@ type Node struct {
 	clock     *clock
 	guard     *guard
 	memory    *memory
+	own       *own
 	metrics   *metrics.Metrics
 	writer    *writer.Writer
 	api       *natsapi.Server
 	http      *httpServer
 	executors *dispatch.Dispatcher
 	looks     *dispatch.Dispatcher
+	// freed tells the executor that an operation may have let go of its scope.
+	freed func(dispatch.Key)
 
 	// stopping is closed when the node stops; failed gets the first error of a
 	// part that must not end.
@@ -120,7 +123,7 @@ func Start(ctx context.Context, opts Options) (*Node, error) {
 	}
 	n := &Node{
 		opts: opts, cfg: opts.Config, log: opts.Logger, failed: make(chan error, 1),
-		stopping: make(chan struct{}), memory: newMemory(),
+		stopping: make(chan struct{}), memory: newMemory(), own: newOwn(),
 		metrics: metrics.New(opts.Version),
 	}
 	n.first, n.work, n.last = newStage(ctx), newStage(ctx), newStage(ctx)
@@ -348,7 +351,7 @@ func (n *Node) parts(ctx context.Context) error {
 		return err
 	}
 	n.writer, err = writer.New(writer.Config{
-		Journal: journal{n.journal}, Ledger: n.journal.Ledger(), Now: n.clock.Now,
+		Journal: ownJournal{journal{n.journal}, n.own}, Ledger: n.journal.Ledger(), Now: n.clock.Now,
 		Observe: n.wrote,
 	})
 	return err
@@ -362,11 +365,27 @@ func (n *Node) wrote(before, after operation.State, e events.Event) {
 	n.metrics.Appended(before, after, e)
 	n.index.Tell(after)
 	k, kind := dispatch.Key{Tenant: after.Tenant, Operation: after.OperationID}, e.Data.Kind()
-	if n.executors != nil && wakesExecutor(kind) {
-		n.executors.Wake(k, after.Version)
+	n.tellExecutor(k, kind, after.Version)
+	n.tellReconciler(k, kind, after.Version)
+}
+
+// tellExecutor tells of an event, if this process executes.
+func (n *Node) tellExecutor(k dispatch.Key, kind events.Kind, version uint64) {
+	if n.executors == nil {
+		return
 	}
+	if freesScope(kind) {
+		n.freed(k)
+	}
+	if wakesExecutor(kind) {
+		n.executors.News(k, version)
+	}
+}
+
+// tellReconciler tells of an event, if this process reconciles.
+func (n *Node) tellReconciler(k dispatch.Key, kind events.Kind, version uint64) {
 	if n.looks != nil && wakesReconciler(kind) {
-		n.looks.Wake(k, after.Version)
+		n.looks.News(k, version)
 	}
 }
 
@@ -448,18 +467,14 @@ func (n *Node) makeExecutor() (run func(), err error) {
 	if err != nil {
 		return nil, err
 	}
+	n.freed = x.Freed
 	n.executors, err = dispatch.New(dispatch.Config{Planner: x, Drain: n.cfg.Executor.Drain, Now: n.clock.Now, Logger: n.log})
 	if err != nil {
 		return nil, err
 	}
 	return func() {
 		n.run(n.work, "executor", n.executors.Run)
-		n.follow(n.cfg.Executor.Consumer, n.executors, func(k dispatch.Key, kind events.Kind) bool {
-			if freesScope(kind) {
-				x.Freed(k)
-			}
-			return wakesExecutor(kind)
-		})
+		n.follow(n.cfg.Executor.Consumer, n.tellExecutor)
 	}, nil
 }
 
@@ -484,18 +499,19 @@ func (n *Node) makeReconciler() (run func(), err error) {
 	}
 	return func() {
 		n.run(n.work, "reconciler", n.looks.Run)
-		n.follow(RoleReconciler, n.looks, func(_ dispatch.Key, kind events.Kind) bool { return wakesReconciler(kind) })
+		n.follow(RoleReconciler, n.tellReconciler)
 	}, nil
 }
 
-// follow lets the events that may give a role something to do wake their
-// operation: hints that name a version. A new consumer begins with new events;
-// what is open already comes from the index.
-func (n *Node) follow(durable string, d *dispatch.Dispatcher, wakes func(dispatch.Key, events.Kind) bool) {
+// follow tells a role of the events that others have written: hints that name a
+// version. A new consumer begins with new events; what is open already comes from
+// the index.
+func (n *Node) follow(durable string, tell func(k dispatch.Key, kind events.Kind, version uint64)) {
 	n.run(n.first, "consumer "+durable, func(ctx context.Context) error {
 		return n.journal.Follow(ctx, natsjournal.FollowOptions{Durable: durable}, func(h natsjournal.Hint) {
-			if k := (dispatch.Key{Tenant: h.Tenant, Operation: h.Operation}); wakes(k, h.Kind) {
-				d.Wake(k, h.Version)
+			heed := func() { tell(dispatch.Key{Tenant: h.Tenant, Operation: h.Operation}, h.Kind, h.Version) }
+			if !n.own.wrote(h.ID, heed) {
+				heed()
 			}
 		})
 	})
@@ -531,13 +547,17 @@ func wakesReconciler(k events.Kind) bool {
 	return true
 }
 
-// opened is told by the index of every operation that has something to come.
+// opened is told by the index of every operation that has something to come, and
+// of those that have not any more.
 func (n *Node) opened(o projections.Open, first bool) {
+	if k, known := n.memory.get(o.Tenant, o.OperationID); known && k.state.LastSeq > o.LastSeq {
+		return // it will be told of that
+	}
 	k := dispatch.Key{Tenant: o.Tenant, Operation: o.OperationID}
 	switch o.NextAction {
 	case events.NextAttempt:
 		if n.executors != nil {
-			n.executors.Schedule(k, o.NextAt)
+			n.executors.Schedule(k, o.NextAt, o.Version)
 		}
 	case events.NextReconcile, events.NextOutcome, events.NextApproval:
 		at := o.NextAt
@@ -545,9 +565,15 @@ func (n *Node) opened(o projections.Open, first bool) {
 			at = n.clock.Now() // found at the start: its worker may be a dead predecessor
 		}
 		if n.looks != nil && !at.IsZero() {
-			n.looks.Schedule(k, at)
+			n.looks.Schedule(k, at, o.Version)
 		}
-	case events.NextDecision, events.NextNone:
+	case events.NextNone:
+		for _, d := range []*dispatch.Dispatcher{n.executors, n.looks} {
+			if d != nil {
+				d.Settled(k, o.Version)
+			}
+		}
+	case events.NextDecision:
 	}
 }
 

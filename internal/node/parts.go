@@ -33,6 +33,80 @@ func (j journal) Append(ctx context.Context, e events.Event, expected uint64) (e
 	return rec, conflict(err)
 }
 
+// ownJournal is the journal of a node, which knows its own events.
+type ownJournal struct {
+	journal
+	own *own
+}
+
+// Append implements writer.Journal.
+func (j ownJournal) Append(ctx context.Context, e events.Event, expected uint64) (events.Record, error) {
+	j.own.begin(e.ID)
+	rec, err := j.journal.Append(ctx, e, expected)
+	j.own.end(e.ID, err)
+	return rec, err
+}
+
+// own knows the events that this process is writing or has written last. Their
+// writer wakes whom they concern; the hints that come back of them from the log,
+// often sooner than the acknowledgement, need not do it again.
+type own struct {
+	mu sync.Mutex
+	// writing holds the hints that wait to hear whether their event is stored.
+	writing map[string][]func()
+	stored  map[string]struct{}
+	// last are the ids in stored, the oldest at next.
+	last [maxOwn]string
+	next int
+}
+
+// maxOwn is how many stored events a process knows as its own. A hint of an older
+// one is heeded like that of another process's.
+const maxOwn = 4096
+
+func newOwn() *own {
+	return &own{writing: make(map[string][]func()), stored: make(map[string]struct{})}
+}
+
+func (o *own) begin(id string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.writing[id] = nil
+}
+
+// end is told how an append ended. After an error nobody was woken: the hints that
+// waited are heeded now.
+func (o *own) end(id string, err error) {
+	o.mu.Lock()
+	hints := o.writing[id]
+	delete(o.writing, id)
+	if err == nil {
+		hints = nil
+		delete(o.stored, o.last[o.next])
+		o.stored[id], o.last[o.next] = struct{}{}, id
+		o.next = (o.next + 1) % maxOwn
+	}
+	o.mu.Unlock()
+	for _, heed := range hints {
+		heed()
+	}
+}
+
+// wrote reports whether an event is our own. If it is not known yet whether that is
+// stored, heed is kept, and called should the append fail.
+func (o *own) wrote(id string, heed func()) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, ok := o.stored[id]; ok {
+		return true
+	}
+	hints, ok := o.writing[id]
+	if ok {
+		o.writing[id] = append(hints, heed)
+	}
+	return ok
+}
+
 // TakeScope implements executor.Scopes.
 func (j journal) TakeScope(ctx context.Context, tenant, scope, op, attemptID, actor string, behind uint64, newest time.Time) error {
 	return conflict(j.Journal.TakeScope(ctx, tenant, scope, op, attemptID, actor, behind, newest))
@@ -76,7 +150,7 @@ type states struct {
 }
 
 // State implements executor.States, reconciler.States and intake.States: never
-// older than what this process wrote itself. Of a damaged log projection and
+// older than what this process wrote itself or was told of. Of a damaged log projection and
 // memory may know more than is left: who hands in again what was lost must not be
 // told that it is recorded.
 func (s states) State(ctx context.Context, tenant, op string, min uint64) (operation.State, error) {
@@ -87,7 +161,11 @@ func (s states) State(ctx context.Context, tenant, op string, min uint64) (opera
 		return state, nil
 	}
 	k, _ := s.memory.get(tenant, op)
-	return s.Store.State(ctx, tenant, op, max(min, k.state.Version))
+	state, err := s.Store.State(ctx, tenant, op, max(min, k.state.Version))
+	if err == nil && state.LastSeq < s.index.Seen(tenant, op) {
+		return s.Truth(ctx, tenant, op) // the entry is not written yet
+	}
+	return state, err
 }
 
 // remembered returns an operation from memory, unless another process's projector

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -142,6 +143,51 @@ func TestMemoryIsNotBelievedWhereTheIndexHasSeenMore(t *testing.T) {
 	index.Apply(op)
 	if got, ok := s.remembered("acme", "op-1", 0); ok {
 		t.Errorf("version %d is believed, and the index has seen 4", got.Version)
+	}
+}
+
+// What this process writes wakes its roles when it is stored; the hint of it that comes
+// back from the log is for others. One that comes before the acknowledgement waits for
+// it, and is heeded if there is none: then nobody was woken.
+func TestHintsOfOwnEventsWakeNobodyTwice(t *testing.T) {
+	o, heeded := newOwn(), 0
+	hint := func(id string) {
+		heed := func() { heeded++ }
+		if !o.wrote(id, heed) {
+			heed()
+		}
+	}
+	o.begin("early")
+	hint("early") // of the executor
+	hint("early") // of the reconciler
+	o.end("early", nil)
+	hint("early") // handed out again
+	o.begin("late")
+	o.end("late", nil)
+	hint("late")
+	if heeded != 0 {
+		t.Errorf("%d hints of own events were heeded", heeded)
+	}
+	o.begin("no verdict")
+	hint("no verdict")
+	hint("no verdict")
+	o.end("no verdict", errors.New("nobody knows"))
+	if heeded != 2 {
+		t.Errorf("%d hints were heeded, want both of the event whose append failed", heeded)
+	}
+	hint("no verdict")
+	hint("of another process")
+	hint("")
+	if heeded != 5 {
+		t.Errorf("%d hints were heeded, want 5", heeded)
+	}
+	for i := range 2 * maxOwn {
+		id := fmt.Sprint(i)
+		o.begin(id)
+		o.end(id, nil)
+	}
+	if len(o.stored) != maxOwn || len(o.writing) != 0 {
+		t.Errorf("%d stored and %d in writing are remembered, want %d and 0", len(o.stored), len(o.writing), maxOwn)
 	}
 }
 
