@@ -27,6 +27,8 @@ const (
 	MaxDepth = 32
 	// maxNumberLength is the longest number literal, in bytes.
 	maxNumberLength = 64
+	// exactDigits is how many digits of an integer every double holds.
+	exactDigits = 15
 )
 
 // errNotIJSON is wrapped by every refusal of the guard.
@@ -34,71 +36,99 @@ var errNotIJSON = errors.New("not I-JSON")
 
 // guard refuses JSON that two readers could understand differently: invalid
 // UTF-8, duplicate keys, numbers that a double does not hold, nesting beyond
-// MaxDepth, anything after the document. Errors name the place, never a value.
-func guard(doc []byte) error {
+// MaxDepth, what has no canonical form (a lone surrogate), anything after the
+// document. Errors name the place, never a value.
+//
+// folded is a member of the request's own that is not in lower case: the decoder
+// behind would take such a one for its lower-case twin, and the last one wins.
+// Arguments, labels and results have names of their own.
+func guard(doc []byte) (folded string, err error) {
 	if !utf8.Valid(doc) {
-		return fmt.Errorf("%w: invalid UTF-8", errNotIJSON)
+		return "", fmt.Errorf("%w: invalid UTF-8", errNotIJSON)
 	}
-	dec := json.NewDecoder(bytes.NewReader(doc))
-	dec.UseNumber()
-	if err := guardValue(dec, "", 0); err != nil {
-		return err
+	g := guardian{dec: json.NewDecoder(bytes.NewReader(doc))}
+	g.dec.UseNumber()
+	if err := g.value("", 0, true); err != nil {
+		return "", err
 	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: something follows the document at byte %d", errNotIJSON, dec.InputOffset())
+	if _, err := g.dec.Token(); !errors.Is(err, io.EOF) {
+		return "", fmt.Errorf("%w: something follows the document at byte %d", errNotIJSON, g.dec.InputOffset())
 	}
-	return nil
+	// A surrogate can only stand in an escape; all else that passed has a
+	// canonical form.
+	if bytes.Contains(doc, []byte(`\u`)) {
+		if _, err := canonical(doc); err != nil {
+			return "", err
+		}
+	}
+	return g.folded, nil
 }
 
-func guardValue(dec *json.Decoder, path string, depth int) error {
+// guardian walks through a document.
+type guardian struct {
+	dec    *json.Decoder
+	folded string
+}
+
+// value checks the next value. Its members are the request's own, or somebody
+// else's.
+func (g *guardian) value(path string, depth int, own bool) error {
 	if depth > MaxDepth {
 		return fmt.Errorf("%w: nested deeper than %d at %s", errNotIJSON, MaxDepth, place(path))
 	}
-	tok, err := dec.Token()
+	tok, err := g.dec.Token()
 	if err != nil {
-		return fmt.Errorf("%w: not JSON at byte %d", errNotIJSON, dec.InputOffset())
+		return g.broken()
 	}
 	switch t := tok.(type) {
 	case json.Delim:
 		if t == '{' {
-			return guardObject(dec, path, depth)
+			return g.object(path, depth, own)
 		}
-		for i := 0; dec.More(); i++ {
-			if err := guardValue(dec, path+"/"+strconv.Itoa(i), depth+1); err != nil {
+		for i := 0; g.dec.More(); i++ {
+			if err := g.value(path+"/"+strconv.Itoa(i), depth+1, false); err != nil {
 				return err
 			}
 		}
-		return closeDelim(dec)
+		return g.end()
 	case json.Number:
 		return guardNumber(string(t), path)
 	}
 	return nil
 }
 
-func guardObject(dec *json.Decoder, path string, depth int) error {
+func (g *guardian) object(path string, depth int, own bool) error {
 	seen := make(map[string]bool)
-	for dec.More() {
-		tok, err := dec.Token()
+	for g.dec.More() {
+		tok, err := g.dec.Token()
 		if err != nil {
-			return fmt.Errorf("%w: not JSON at byte %d", errNotIJSON, dec.InputOffset())
+			return g.broken()
 		}
 		key, _ := tok.(string)
 		if seen[key] {
 			return fmt.Errorf("%w: the key %q stands twice at %s", errNotIJSON, cut(key), place(path))
 		}
 		seen[key] = true
-		if err := guardValue(dec, path+"/"+cut(key), depth+1); err != nil {
+		if own && g.folded == "" && key != strings.ToLower(key) {
+			g.folded = key
+		}
+		theirs := key == "args" || key == "labels" || key == "result"
+		if err := g.value(path+"/"+cut(key), depth+1, own && !theirs); err != nil {
 			return err
 		}
 	}
-	return closeDelim(dec)
+	return g.end()
 }
 
-func closeDelim(dec *json.Decoder) error {
-	if _, err := dec.Token(); err != nil {
-		return fmt.Errorf("%w: not JSON at byte %d", errNotIJSON, dec.InputOffset())
+func (g *guardian) end() error {
+	if _, err := g.dec.Token(); err != nil {
+		return g.broken()
 	}
 	return nil
+}
+
+func (g *guardian) broken() error {
+	return fmt.Errorf("%w: not JSON at byte %d", errNotIJSON, g.dec.InputOffset())
 }
 
 // guardNumber refuses a number whose value a double does not hold: canonical
@@ -109,6 +139,9 @@ func guardNumber(lit, path string) error {
 	}
 	if len(lit) > maxNumberLength {
 		return refuse()
+	}
+	if len(lit) <= exactDigits && !strings.ContainsAny(lit, ".eE") {
+		return nil // every integer of so few digits
 	}
 	f, err := strconv.ParseFloat(lit, 64)
 	if err != nil || math.IsInf(f, 0) {

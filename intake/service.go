@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -409,8 +410,9 @@ func (s *Service) freeze(ctx context.Context, tenant Tenant, id string, req api.
 	if err != nil {
 		return none, api.NewProblem(api.ProblemMalformed, "args: %v", err)
 	}
-	if req.ArgsDigest != "" && req.ArgsDigest != digest(args) {
-		return none, api.NewProblem(api.ProblemDigestMismatch, "args_digest is %s, the bound arguments have %s", cut(req.ArgsDigest), digest(args))
+	argsDigest := digest(args)
+	if req.ArgsDigest != "" && req.ArgsDigest != argsDigest {
+		return none, api.NewProblem(api.ProblemDigestMismatch, "args_digest is %s, the bound arguments have %s", cut(req.ArgsDigest), argsDigest)
 	}
 	key, err := events.ProviderKey(s.cfg.Ledger, tenant.ID, id)
 	if err != nil {
@@ -433,7 +435,7 @@ func (s *Service) freeze(ctx context.Context, tenant Tenant, id string, req api.
 	}
 	intent := events.IntentRecorded{
 		Provider: req.Provider, Account: offer.Account, Action: req.Action, SchemaVersion: offer.SchemaVersion,
-		Args: args, ArgsDigest: digest(args), ContractRef: offer.Ref, OnUnknown: onUnknown, IdempotencyKey: key,
+		Args: args, ArgsDigest: argsDigest, ContractRef: offer.Ref, OnUnknown: onUnknown, IdempotencyKey: key,
 		RequestID: req.RequestID, Origin: req.Origin, RequestedBy: req.RequestedBy, Basis: req.Basis,
 		Source:   events.Source{System: req.Source, EventID: req.SourceEventID, Slot: req.Slot},
 		Approval: approval, Labels: req.Labels, RepeatOf: req.RepeatOf, Compensates: req.Compensates, Limits: req.Limits,
@@ -511,21 +513,42 @@ func choice(c operation.Contract, want events.OnUnknown, approval *events.Approv
 	return "", api.NewProblem(api.ProblemMalformed, "on_unknown must be one of %v", events.OnUnknowns())
 }
 
+// binding is everything that an approval binds. Its members stand in canonical
+// order.
+type binding struct {
+	Account           string           `json:"account"`
+	AccountProviderID string           `json:"account_provider_id"`
+	Action            string           `json:"action"`
+	ApprovalRequired  bool             `json:"approval_required"`
+	ArgsDigest        string           `json:"args_digest"`
+	ConflictScope     string           `json:"conflict_scope"`
+	ContractDigest    string           `json:"contract_digest"`
+	OnUnknown         events.OnUnknown `json:"on_unknown"`
+	OperationID       string           `json:"operation_id"`
+	Provider          string           `json:"provider"`
+	SchemaVersion     string           `json:"schema_version"`
+	Tenant            string           `json:"tenant"`
+}
+
 // intentDigest covers everything that an approval binds.
 func intentDigest(tenant, id string, i events.IntentRecorded) (string, error) {
-	doc := map[string]any{
-		"tenant": tenant, "operation_id": id, "provider": i.Provider, "account": i.Account.Name,
-		"account_provider_id": i.ProviderID, "action": i.Action, "schema_version": i.SchemaVersion,
-		"args_digest": i.ArgsDigest, "contract_digest": i.Digest, "on_unknown": i.OnUnknown,
-		"conflict_scope": i.ConflictScope, "approval_required": i.Approval != nil && i.Approval.Required,
-	}
-	raw, err := json.Marshal(doc)
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(binding{
+		Tenant: tenant, OperationID: id, Provider: i.Provider, Account: i.Account.Name,
+		AccountProviderID: i.ProviderID, Action: i.Action, SchemaVersion: i.SchemaVersion,
+		ArgsDigest: i.ArgsDigest, ContractDigest: i.Digest, OnUnknown: i.OnUnknown,
+		ConflictScope: i.ConflictScope, ApprovalRequired: i.Approval != nil && i.Approval.Required,
+	})
 	if err != nil {
 		return "", fmt.Errorf("intake: intent digest: %w", err)
 	}
-	out, err := canonical(raw)
-	if err != nil {
-		return "", err
+	out := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	if bytes.Contains(out, []byte(`\u`)) { // the encoder escapes more than the canonical form
+		if out, err = canonical(out); err != nil {
+			return "", err
+		}
 	}
 	return digest(out), nil
 }
@@ -745,7 +768,7 @@ func (s *Service) Evidence(ctx context.Context, tenant string, raw []byte) (api.
 	if req.Actor == "" || req.ExternalID == "" {
 		return api.Answer{}, api.NewProblem(api.ProblemMalformed, "actor and external_id are required")
 	}
-	if p := checkText(map[string]string{"actor": req.Actor, "reason": req.Reason, "external_id": req.ExternalID}); p != nil {
+	if p := checkText(named{"actor", req.Actor}, named{"reason", req.Reason}, named{"external_id", req.ExternalID}); p != nil {
 		return api.Answer{}, p
 	}
 	state, p := s.find(ctx, tenant, api.GetRequest{OperationID: req.OperationID})
@@ -781,7 +804,7 @@ func (s *Service) Approve(ctx context.Context, tenant string, raw []byte) (api.A
 	if p != nil {
 		return api.Answer{}, p
 	}
-	if p := checkText(map[string]string{"approver": req.Approver, "reason": req.Reason}); p != nil {
+	if p := checkText(named{"approver", req.Approver}, named{"reason", req.Reason}); p != nil {
 		return api.Answer{}, p
 	}
 	grant := operation.Grant{
@@ -821,9 +844,9 @@ func (s *Service) Cancel(ctx context.Context, tenant string, raw []byte) (api.An
 }
 
 func (s *Service) decision(ctx context.Context, tenant, id string, d operation.Decision, anyVersion bool) (api.Answer, *api.Problem) {
-	if p := checkText(map[string]string{
-		"actor": d.Actor, "reason": d.Reason, "external_id": d.ExternalID, "assignee": d.Assignee,
-	}); p != nil {
+	if p := checkText(
+		named{"actor", d.Actor}, named{"reason", d.Reason}, named{"external_id", d.ExternalID}, named{"assignee", d.Assignee},
+	); p != nil {
 		return api.Answer{}, p
 	}
 	state, p := s.findAt(ctx, tenant, api.GetRequest{OperationID: id}, d.SeenVersion)
