@@ -132,7 +132,7 @@ func newAccount(f *File, name string, cfg Account, allowHosts []string) (*accoun
 			return nil, fmt.Errorf("the contract uses ${account.%s}, and it is not configured", value)
 		}
 	}
-	for _, secret := range f.secrets() {
+	for _, secret := range f.secrets {
 		if _, ok := cfg.Secrets[secret]; !ok {
 			return nil, fmt.Errorf("the contract uses ${secret.%s}, and it is not configured", secret)
 		}
@@ -190,24 +190,35 @@ func (h *HTTP) serves(account string) error {
 	if !ok {
 		return fmt.Errorf("%w: account %s", ErrNotMine, clip(account))
 	}
-	if _, err := h.credential(acc); err != nil {
-		return fmt.Errorf("%w: %w", ErrNotMine, err)
+	for _, name := range h.file.secrets {
+		if _, err := acc.cfg.Secrets[name].Resolve(); err != nil {
+			return fmt.Errorf("%w: %w", ErrNotMine, err)
+		}
 	}
 	return nil
 }
 
 // find returns the action, account and values of a call.
 func (h *HTTP) find(c Call) (*action, *account, scope, error) {
-	a, err := h.file.action(c.Intent)
+	a, acc, err := h.whose(c)
 	if err != nil {
 		return nil, nil, scope{}, err
 	}
-	acc, ok := h.accounts[c.Intent.Account.Name]
-	if !ok {
-		return nil, nil, scope{}, fmt.Errorf("%w: account %s", ErrNotMine, clip(c.Intent.Account.Name))
-	}
 	s, err := newScope(c, acc.values)
 	return a, acc, s, err
+}
+
+// whose returns the action and account of a call.
+func (h *HTTP) whose(c Call) (*action, *account, error) {
+	a, err := h.file.action(c.Intent)
+	if err != nil {
+		return nil, nil, err
+	}
+	acc, ok := h.accounts[c.Intent.Account.Name]
+	if !ok {
+		return nil, nil, fmt.Errorf("%w: account %s", ErrNotMine, clip(c.Intent.Account.Name))
+	}
+	return a, acc, nil
 }
 
 // Prepare builds the request without sending anything and without reading a
@@ -230,12 +241,16 @@ func (h *HTTP) Prepare(c Call) (*Request, error) {
 			return nil, fmt.Errorf("providers: the key has %d bytes, the provider takes %d", len(key), a.key.maxLen)
 		}
 	}
-	shown, err := h.render(a.request, a.redactArgs(s), acc)
-	if err != nil {
-		return nil, err
+	var shown Redacted
+	if hidden, hides := a.redactArgs(s); hides {
+		r, err := h.render(a.request, hidden, acc)
+		if err != nil {
+			return nil, err
+		}
+		shown = r.show()
 	}
 	return &Request{
-		Digest: out.digest(h.file.conn.authHeader), rendered: out, shown: shown.show(),
+		Digest: out.digest(h.file.conn.authHeader), rendered: out, shown: shown,
 		owner: h, account: acc, action: a, bound: c.Intent.ProviderID, scope: s,
 	}, nil
 }
@@ -265,7 +280,7 @@ type credential struct {
 func (h *HTTP) credential(acc *account) (credential, error) {
 	c := credential{values: make(map[string]Secret)}
 	sum := sha256.New()
-	for _, name := range h.file.secrets() {
+	for _, name := range h.file.secrets {
 		v, err := acc.cfg.Secrets[name].Resolve()
 		if err != nil {
 			return c, err

@@ -14,6 +14,7 @@ import (
 	"net/textproto"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -231,7 +232,14 @@ func (r rendered) digest(authHeader string) string {
 
 // writeField writes a text with its length, so that no two lists of texts give
 // the same bytes.
-func writeField(h hash.Hash, s string) { fmt.Fprintf(h, "%d:%s\n", len(s), s) }
+func writeField(h hash.Hash, s string) {
+	b := strconv.AppendInt(make([]byte, 0, len(s)+maxLengthField), int64(len(s)), 10)
+	b = append(append(append(b, ':'), s...), '\n')
+	_, _ = h.Write(b) // a hash takes everything
+}
+
+// maxLengthField is room for a length and what stands around a field.
+const maxLengthField = 22
 
 // Request is one rendered request. It is sent at most once. It never shows
 // itself in a log; see [Request.Redacted].
@@ -245,7 +253,7 @@ type Request struct {
 	AttemptID string
 
 	rendered
-	shown   Redacted
+	shown   Redacted // empty if all that is rendered may be shown
 	owner   Adapter
 	content any
 	account *account
@@ -296,6 +304,9 @@ type Redacted struct {
 // Redacted returns the request for showing.
 func (r *Request) Redacted() Redacted {
 	out := r.shown
+	if r.url != nil && out.Method == "" {
+		out = r.show()
+	}
 	out.Header = maps.Clone(out.Header)
 	return out
 }

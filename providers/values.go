@@ -43,18 +43,33 @@ func decodeJSON(data []byte) (any, error) {
 	return v, nil
 }
 
+var errNoObject = errors.New("providers: the arguments are not a JSON object")
+
+// renderable says why nothing can be put together for a call.
+func (c Call) renderable() error {
+	if c.Intent.IdempotencyKey == "" {
+		return errors.New("providers: the intent has no idempotency key")
+	}
+	if len(c.Intent.Args) == 0 && c.Intent.ArgsSealed != nil {
+		return errors.New("providers: the arguments are sealed; they must be opened first")
+	}
+	return nil
+}
+
+// isObject reports whether decodeJSON would give an object.
+func isObject(doc []byte) bool {
+	return json.Valid(doc) && bytes.HasPrefix(bytes.TrimLeft(doc, " \t\r\n"), []byte("{"))
+}
+
 // newScope collects the values of a call. Nothing in it depends on the attempt
 // (I17); first_send is there for lookups, taken off by their skew.
 func newScope(c Call, account map[string]string) (scope, error) {
-	if c.Intent.IdempotencyKey == "" {
-		return scope{}, errors.New("providers: the intent has no idempotency key")
-	}
-	if len(c.Intent.Args) == 0 && c.Intent.ArgsSealed != nil {
-		return scope{}, errors.New("providers: the arguments are sealed; they must be opened first")
+	if err := c.renderable(); err != nil {
+		return scope{}, err
 	}
 	args, err := decodeJSON(c.Intent.Args)
 	if _, ok := args.(map[string]any); err != nil || !ok {
-		return scope{}, errors.New("providers: the arguments are not a JSON object")
+		return scope{}, errNoObject
 	}
 	key := c.Intent.IdempotencyKey
 	plain := strings.ReplaceAll(key, "-", "")
@@ -198,6 +213,9 @@ func (s scope) optionalText(t template) (text string, ok bool, err error) {
 
 // showPieces writes secrets as references.
 func showPieces(pieces []piece) string {
+	if len(pieces) == 1 && pieces[0].secret == "" {
+		return pieces[0].text
+	}
 	var b strings.Builder
 	for _, p := range pieces {
 		if p.secret != "" {
