@@ -296,7 +296,6 @@ type Limited interface {
 }
 
 func (x *Executor) run(ctx context.Context, lane string, f flight) dispatch.Again {
-	log := x.cfg.Logger.With(slog.String("tenant", f.s.Tenant), slog.String("operation_id", f.s.OperationID))
 	if until, blocked := x.blockedUntil(lane); blocked {
 		return dispatch.Again{At: until}
 	}
@@ -306,7 +305,7 @@ func (x *Executor) run(ctx context.Context, lane string, f flight) dispatch.Agai
 		if x.cfg.Observe.AppendConflict != nil {
 			x.cfg.Observe.AppendConflict()
 		}
-		log.LogAttrs(ctx, slog.LevelDebug, "decision overtaken")
+		x.cfg.Logger.LogAttrs(ctx, slog.LevelDebug, "decision overtaken", f.named()...)
 		return dispatch.Again{At: x.cfg.Now(), Min: f.s.Version + 1}
 	}
 	if be, ok := errors.AsType[*blockedError](err); ok {
@@ -314,7 +313,7 @@ func (x *Executor) run(ctx context.Context, lane string, f flight) dispatch.Agai
 		return dispatch.Again{At: until}
 	}
 	if err != nil {
-		log.LogAttrs(ctx, slog.LevelWarn, "attempt not made", slog.Any("err", err))
+		x.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "attempt not made", f.named(slog.Any("err", err))...)
 		return dispatch.Again{At: x.cfg.Now().Add(x.cfg.Pause)}
 	}
 	x.mu.Lock()
@@ -489,21 +488,20 @@ func (x *Executor) record(ctx context.Context, f flight, o operation.Outcome) op
 	}
 	late, stop := x.cfg.Clock.Outlive(ctx, x.cfg.LastWords)
 	defer stop()
-	log := x.cfg.Logger.With(slog.String("tenant", f.s.Tenant), slog.String("operation_id", f.s.OperationID),
-		slog.String("attempt_id", f.attempt))
+	log := x.cfg.Logger
 	for n := 1; ; n++ {
 		s, err := x.answer(late, f, o, x.moment())
 		if err == nil {
-			log.LogAttrs(ctx, slog.LevelInfo, "outcome recorded", slog.String("outcome", string(o.Word)),
-				slog.String("status", string(s.Status)))
+			log.LogAttrs(ctx, slog.LevelInfo, "outcome recorded", f.named(slog.String("attempt_id", f.attempt),
+				slog.String("outcome", string(o.Word)), slog.String("status", string(s.Status)))...)
 			return s
 		}
 		if !errors.Is(err, events.ErrConflict) {
-			log.LogAttrs(ctx, slog.LevelError, "outcome not recorded yet", slog.Any("err", err))
+			log.LogAttrs(ctx, slog.LevelError, "outcome not recorded yet", f.named(slog.String("attempt_id", f.attempt), slog.Any("err", err))...)
 		}
 		x.cfg.Clock.Sleep(late, min(time.Duration(n)*20*time.Millisecond, time.Second))
 		if late.Err() != nil {
-			log.LogAttrs(ctx, slog.LevelError, "outcome left to the lease", slog.String("outcome", string(o.Word)))
+			log.LogAttrs(ctx, slog.LevelError, "outcome left to the lease", f.named(slog.String("attempt_id", f.attempt), slog.String("outcome", string(o.Word)))...)
 			return f.s
 		}
 		if truth, err := x.cfg.States.Truth(late, f.s.Tenant, f.s.OperationID); err == nil {

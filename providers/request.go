@@ -2,8 +2,6 @@ package providers
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -214,8 +212,8 @@ func undigested(name, authHeader string) bool {
 // digest covers method, URL, body and all headers but credentials, date and
 // trace. Secrets stand as references.
 func (r rendered) digest(authHeader string) string {
-	h := sha256.New()
-	field := func(s string) { writeField(h, s) }
+	b := make([]byte, 0, len(r.body)+usualHead)
+	field := func(s string) { b = appendField(b, s) }
 	field("opledger-request-v1")
 	field(r.method)
 	field(r.url.String())
@@ -227,19 +225,22 @@ func (r rendered) digest(authHeader string) string {
 	}
 	field("")
 	field(string(r.body))
-	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+	return digestOf(b)
 }
 
-// writeField writes a text with its length, so that no two lists of texts give
+// usualHead is room for all of most requests but the body.
+const usualHead = 512
+
+// appendField adds a text with its length, so that no two lists of texts give
 // the same bytes.
-func writeField(h hash.Hash, s string) {
-	b := strconv.AppendInt(make([]byte, 0, len(s)+maxLengthField), int64(len(s)), 10)
-	b = append(append(append(b, ':'), s...), '\n')
-	_, _ = h.Write(b) // a hash takes everything
+func appendField(b []byte, s string) []byte {
+	b = append(strconv.AppendInt(b, int64(len(s)), 10), ':')
+	return append(append(b, s...), '\n')
 }
 
-// maxLengthField is room for a length and what stands around a field.
-const maxLengthField = 22
+func writeField(h hash.Hash, s string) {
+	_, _ = h.Write(appendField(nil, s)) // a hash takes everything
+}
 
 // Request is one rendered request. It is sent at most once. It never shows
 // itself in a log; see [Request.Redacted].

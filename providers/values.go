@@ -105,20 +105,24 @@ func (s scope) withFirstSend(at time.Time, skew time.Duration) scope {
 
 // value returns the value of a reference with its JSON type.
 func (s scope) value(r ref) (any, error) {
-	var v any
-	var ok bool
-	switch r.space {
-	case spaceArgs:
-		v, ok = member(s.args, strings.Split(r.name, "."))
-	case spaceOp:
-		v, ok = text(s.op, r.name)
-	case spaceAccount:
-		v, ok = text(s.account, r.name)
-	}
+	v, ok := s.lookup(r)
 	if !ok {
 		return nil, fmt.Errorf("%w: %s", errMissing, r)
 	}
 	return v, nil
+}
+
+// lookup is value; whether there is one is reported by ok.
+func (s scope) lookup(r ref) (v any, ok bool) {
+	switch r.space {
+	case spaceArgs:
+		return member(s.args, r.name)
+	case spaceOp:
+		return text(s.op, r.name)
+	case spaceAccount:
+		return text(s.account, r.name)
+	}
+	return nil, false
 }
 
 // text looks up a value that must not be empty.
@@ -128,8 +132,8 @@ func text(from map[string]string, name string) (any, bool) {
 }
 
 // member follows a dotted path; a number selects an element of a list.
-func member(v any, path []string) (any, bool) {
-	for _, name := range path {
+func member(v any, path string) (any, bool) {
+	for name := range strings.SplitSeq(path, ".") {
 		switch at := v.(type) {
 		case map[string]any:
 			next, ok := at[name]
@@ -203,8 +207,8 @@ func (s scope) text(t template) (string, error) {
 // optionalText is text; a missing optional value is reported by ok.
 func (s scope) optionalText(t template) (text string, ok bool, err error) {
 	if r, whole := t.whole(); whole && r.optional {
-		if v, missing := s.value(r); missing != nil || v == nil {
-			return "", false, nil //nolint:nilerr // what is optional may be missing
+		if v, there := s.lookup(r); !there || v == nil {
+			return "", false, nil
 		}
 	}
 	text, err = s.text(t)
@@ -356,10 +360,11 @@ func (s scope) render(t tree) (v any, ok bool, err error) {
 
 func (s scope) renderLeaf(t template) (any, bool, error) {
 	if r, whole := t.whole(); whole {
-		v, err := s.value(r)
-		if err != nil && r.optional {
-			return nil, false, nil
+		if r.optional {
+			v, there := s.lookup(r)
+			return v, there, nil
 		}
+		v, err := s.value(r)
 		return v, err == nil, err
 	}
 	text, err := s.text(t)
