@@ -115,31 +115,56 @@ func Encode(e Event) ([]byte, error) {
 	if err := e.check(); err != nil {
 		return nil, err
 	}
-	head, err := marshal(common{
+	if u, ok := e.Data.(Unrecognized); ok {
+		return nil, fmt.Errorf("events: encode %s: %w: kind %q can't be written by this version", e.Data.Kind(), ErrMalformed, clip(u.Type, 40))
+	}
+	// The envelope, what all events have, and what this kind has are written one
+	// behind the other, and what would close the one before is taken off.
+	var b bytes.Buffer
+	b.Grow(usualSize)
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(envelope{
+		SpecVersion: SpecVersion, ID: e.ID, Source: ledgerSource + e.Ledger,
+		Type: TypePrefix + string(e.Data.Kind()), Subject: e.Operation, Time: e.Time.UTC(),
+		DataContentType: "application/json", TenantID: e.Tenant, Traceparent: e.Traceparent,
+		Data: noData,
+	})
+	if err != nil {
+		return nil, err
+	}
+	b.Truncate(b.Len() - len("0}\n"))
+	err = enc.Encode(common{
 		EventID: e.ID, OperationID: e.Operation, Tenant: e.Tenant,
 		Version: e.Version, Prev: e.Prev, Actor: e.Actor,
 	})
 	if err != nil {
 		return nil, err
 	}
-	rest, err := marshal(e.Data)
-	if err != nil {
+	b.Truncate(b.Len() - len("}\n"))
+	own := b.Len()
+	if err := enc.Encode(e.Data); err != nil {
 		return nil, fmt.Errorf("events: encode %s: %w", e.Data.Kind(), err)
 	}
-	body, err := marshal(envelope{
-		SpecVersion: SpecVersion, ID: e.ID, Source: ledgerSource + e.Ledger,
-		Type: TypePrefix + string(e.Data.Kind()), Subject: e.Operation, Time: e.Time.UTC(),
-		DataContentType: "application/json", TenantID: e.Tenant, Traceparent: e.Traceparent,
-		Data: splice(head, rest),
-	})
-	if err != nil {
-		return nil, err
+	if b.Len() == own+len("{}\n") {
+		b.Truncate(own)
+		b.WriteByte('}')
+	} else {
+		b.Bytes()[own] = ','
+		b.Truncate(b.Len() - len("\n"))
 	}
-	if len(body) > MaxEventSize {
-		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrMalformed, len(body), MaxEventSize)
+	b.WriteByte('}')
+	if b.Len() > MaxEventSize {
+		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrMalformed, b.Len(), MaxEventSize)
 	}
-	return body, nil
+	return b.Bytes(), nil
 }
+
+// usualSize is room for most events.
+const usualSize = 1 << 10
+
+// noData stands in the place of the data while the envelope is written.
+var noData = json.RawMessage("0") //nolint:gochecknoglobals // a constant that Go can't write as one
 
 // Decode reads a body. Members that this version does not know are ignored; a
 // kind that it does not know becomes Unrecognized. The error wraps ErrMalformed
@@ -247,9 +272,6 @@ func decodeAs[P Payload](data []byte) (Payload, error) {
 
 // marshal encodes without HTML escaping and without a trailing newline.
 func marshal(v any) ([]byte, error) {
-	if u, ok := v.(Unrecognized); ok {
-		return nil, fmt.Errorf("%w: kind %q can't be written by this version", ErrMalformed, clip(u.Type, 40))
-	}
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
@@ -257,18 +279,6 @@ func marshal(v any) ([]byte, error) {
 		return nil, err
 	}
 	return bytes.TrimRight(buf.Bytes(), "\n"), nil
-}
-
-// splice joins two JSON objects into one, members of the first before those of
-// the second.
-func splice(a, b []byte) []byte {
-	if len(b) <= 2 {
-		return a
-	}
-	out := make([]byte, 0, len(a)+len(b))
-	out = append(out, a[:len(a)-1]...)
-	out = append(out, ',')
-	return append(out, b[1:]...)
 }
 
 // syntax describes a JSON error without the bytes that caused it: arguments

@@ -2,6 +2,7 @@ package events_test
 
 import (
 	"errors"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -199,5 +200,26 @@ func TestNewIDsAreNewAndOrdered(t *testing.T) {
 			t.Fatalf("%q after %q", id, last)
 		}
 		last = id
+	}
+}
+
+// The rules that are told are those that are held.
+func TestIDsAndActionsAreHeldAgainstTheToldRules(t *testing.T) {
+	id := regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
+	action := regexp.MustCompile(`^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*$`)
+	const some = "aZ0_-.é\x00\n *>"
+	texts := []string{"", strings.Repeat("a", 63), strings.Repeat("a", 64), strings.Repeat("a", 65)}
+	for from := 0; len(texts) < 20_000; from++ { // every text over some letters, the shortest first
+		for _, c := range some {
+			texts = append(texts, texts[from]+string(c))
+		}
+	}
+	for _, text := range texts {
+		if got := events.CheckID("id", text) == nil; got != id.MatchString(text) {
+			t.Errorf("the id %q: taken is %v", text, got)
+		}
+		if got := events.CheckAction(text) == nil; got != (action.MatchString(text) && len(text) <= events.MaxActionLength) {
+			t.Errorf("the action %q: taken is %v", text, got)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/opledger/opledger/events"
@@ -58,6 +59,11 @@ type flight struct {
 	beganWall time.Time
 	// stamp is the log's, of AttemptStarted.
 	stamp time.Time
+}
+
+// named is what a log says of a flight, and then more.
+func (f flight) named(more ...slog.Attr) []slog.Attr {
+	return append([]slog.Attr{slog.String("tenant", f.s.Tenant), slog.String("operation_id", f.s.OperationID)}, more...)
 }
 
 func (f flight) call() providers.Call {

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"math/big"
 	"strconv"
@@ -27,6 +26,8 @@ const (
 	MaxDepth = 32
 	// maxNumberLength is the longest number literal, in bytes.
 	maxNumberLength = 64
+	// exactDigits is how many digits of an integer every double holds.
+	exactDigits = 15
 )
 
 // errNotIJSON is wrapped by every refusal of the guard.
@@ -34,109 +35,201 @@ var errNotIJSON = errors.New("not I-JSON")
 
 // guard refuses JSON that two readers could understand differently: invalid
 // UTF-8, duplicate keys, numbers that a double does not hold, nesting beyond
-// MaxDepth, anything after the document. Errors name the place, never a value.
-func guard(doc []byte) error {
+// MaxDepth, what has no canonical form (a lone surrogate), anything after the
+// document. Errors name the place, never a value.
+//
+// folded is a member of the request's own that is not in lower case: the decoder
+// behind would take such a one for its lower-case twin, and the last one wins.
+// Arguments, labels and results have names of their own.
+func guard(doc []byte) (folded string, err error) {
 	if !utf8.Valid(doc) {
-		return fmt.Errorf("%w: invalid UTF-8", errNotIJSON)
+		return "", fmt.Errorf("%w: invalid UTF-8", errNotIJSON)
 	}
-	dec := json.NewDecoder(bytes.NewReader(doc))
-	dec.UseNumber()
-	if err := guardValue(dec, "", 0); err != nil {
-		return err
+	var whole json.RawMessage
+	if err := json.Unmarshal(doc, &whole); err != nil {
+		at := int64(len(doc))
+		if se, ok := errors.AsType[*json.SyntaxError](err); ok {
+			at = se.Offset
+		}
+		return "", fmt.Errorf("%w: not JSON at byte %d", errNotIJSON, at)
 	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: something follows the document at byte %d", errNotIJSON, dec.InputOffset())
+	g := guardian{doc: doc}
+	if err := g.value(true); err != nil {
+		return "", err
+	}
+	// A surrogate can only stand in an escape; all else that passed has a
+	// canonical form.
+	if bytes.Contains(doc, []byte(`\u`)) {
+		if _, err := canonical(doc); err != nil {
+			return "", err
+		}
+	}
+	return g.folded, nil
+}
+
+// guardian walks through a document that is JSON.
+type guardian struct {
+	doc    []byte
+	at     int
+	path   []string
+	folded string
+}
+
+// value passes over the next value. Its members are the request's own, or
+// somebody else's.
+func (g *guardian) value(own bool) error {
+	if len(g.path) > MaxDepth {
+		return fmt.Errorf("%w: nested deeper than %d at %s", errNotIJSON, MaxDepth, g.place())
+	}
+	switch g.next() {
+	case '{':
+		return g.object(own)
+	case '[':
+		return g.list()
+	case '"':
+		g.text()
+	case 't', 'n':
+		g.at += len("true")
+	case 'f':
+		g.at += len("false")
+	default:
+		from := g.at
+		for g.at < len(g.doc) && strings.IndexByte("+-.eE0123456789", g.doc[g.at]) >= 0 {
+			g.at++
+		}
+		if !exact(string(g.doc[from:g.at])) {
+			return fmt.Errorf("%w: the number at %s is not held exactly by a double; send it as a string", errNotIJSON, g.place())
+		}
 	}
 	return nil
 }
 
-func guardValue(dec *json.Decoder, path string, depth int) error {
-	if depth > MaxDepth {
-		return fmt.Errorf("%w: nested deeper than %d at %s", errNotIJSON, MaxDepth, place(path))
-	}
-	tok, err := dec.Token()
-	if err != nil {
-		return fmt.Errorf("%w: not JSON at byte %d", errNotIJSON, dec.InputOffset())
-	}
-	switch t := tok.(type) {
-	case json.Delim:
-		if t == '{' {
-			return guardObject(dec, path, depth)
-		}
-		for i := 0; dec.More(); i++ {
-			if err := guardValue(dec, path+"/"+strconv.Itoa(i), depth+1); err != nil {
-				return err
-			}
-		}
-		return closeDelim(dec)
-	case json.Number:
-		return guardNumber(string(t), path)
-	}
-	return nil
-}
-
-func guardObject(dec *json.Decoder, path string, depth int) error {
+func (g *guardian) object(own bool) error {
 	seen := make(map[string]bool)
-	for dec.More() {
-		tok, err := dec.Token()
+	for g.more('}') {
+		key, err := g.key()
 		if err != nil {
-			return fmt.Errorf("%w: not JSON at byte %d", errNotIJSON, dec.InputOffset())
+			return err
 		}
-		key, _ := tok.(string)
 		if seen[key] {
-			return fmt.Errorf("%w: the key %q stands twice at %s", errNotIJSON, cut(key), place(path))
+			return fmt.Errorf("%w: the key %q stands twice at %s", errNotIJSON, cut(key), g.place())
 		}
 		seen[key] = true
-		if err := guardValue(dec, path+"/"+cut(key), depth+1); err != nil {
+		if own && g.folded == "" && key != strings.ToLower(key) {
+			g.folded = key
+		}
+		g.next()
+		g.at++ // the colon
+		theirs := key == "args" || key == "labels" || key == "result"
+		if err := g.within(key, own && !theirs); err != nil {
 			return err
 		}
 	}
-	return closeDelim(dec)
+	return nil
 }
 
-func closeDelim(dec *json.Decoder) error {
-	if _, err := dec.Token(); err != nil {
-		return fmt.Errorf("%w: not JSON at byte %d", errNotIJSON, dec.InputOffset())
+func (g *guardian) list() error {
+	for i := 0; g.more(']'); i++ {
+		if err := g.within(strconv.Itoa(i), false); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// guardNumber refuses a number whose value a double does not hold: canonical
-// JSON would silently make two different numbers equal.
-func guardNumber(lit, path string) error {
-	refuse := func() error {
-		return fmt.Errorf("%w: the number at %s is not held exactly by a double; send it as a string", errNotIJSON, place(path))
+// within is value, one level deeper.
+func (g *guardian) within(name string, own bool) error {
+	g.path = append(g.path, name)
+	err := g.value(own)
+	g.path = g.path[:len(g.path)-1]
+	return err
+}
+
+// more goes to the next member of what ends with a closing mark, and past the
+// mark at its end. It begins at the opening mark or behind a member.
+func (g *guardian) more(closing byte) bool {
+	if g.next() != closing {
+		g.at++ // the opening mark, or the comma
 	}
+	if g.next() == closing {
+		g.at++
+		return false
+	}
+	return true
+}
+
+// next returns the first byte of what comes next.
+func (g *guardian) next() byte {
+	for {
+		switch c := g.doc[g.at]; c {
+		case ' ', '\t', '\n', '\r':
+			g.at++
+		default:
+			return c
+		}
+	}
+}
+
+// text passes over a text and returns it with its quotes.
+func (g *guardian) text() []byte {
+	from := g.at
+	for g.at++; g.doc[g.at] != '"'; g.at++ {
+		if g.doc[g.at] == '\\' {
+			g.at++
+		}
+	}
+	g.at++
+	return g.doc[from:g.at]
+}
+
+func (g *guardian) key() (string, error) {
+	text := g.text()
+	if bytes.IndexByte(text, '\\') < 0 {
+		return string(text[1 : len(text)-1]), nil
+	}
+	var key string
+	if err := json.Unmarshal(text, &key); err != nil {
+		return "", fmt.Errorf("%w: not a key at %s", errNotIJSON, g.place())
+	}
+	return key, nil
+}
+
+// place names the place where the guardian is.
+func (g *guardian) place() string {
+	var b strings.Builder
+	for _, name := range g.path {
+		b.WriteByte('/')
+		b.WriteString(cut(name))
+	}
+	if b.Len() == 0 {
+		return "the top"
+	}
+	return b.String()
+}
+
+// exact reports whether a double holds the value of a number: canonical JSON
+// would silently make two different numbers equal otherwise.
+func exact(lit string) bool {
 	if len(lit) > maxNumberLength {
-		return refuse()
+		return false
+	}
+	if len(lit) <= exactDigits && !strings.ContainsAny(lit, ".eE") {
+		return true // every integer of so few digits
 	}
 	f, err := strconv.ParseFloat(lit, 64)
 	if err != nil || math.IsInf(f, 0) {
-		return refuse()
+		return false
 	}
 	if f == 0 {
 		mantissa, _, _ := strings.Cut(strings.ToLower(lit), "e")
-		if strings.ContainsAny(mantissa, "123456789") {
-			return refuse()
-		}
-		return nil
+		return !strings.ContainsAny(mantissa, "123456789")
 	}
 	if !strings.ContainsAny(lit, ".eE") && math.Abs(f) > 1<<53-1 {
-		return refuse()
+		return false
 	}
 	got, ok := new(big.Rat).SetString(lit)
 	canonical, ok2 := new(big.Rat).SetString(strconv.FormatFloat(f, 'g', -1, 64))
-	if !ok || !ok2 || got.Cmp(canonical) != 0 || (got.IsInt() && math.Abs(f) > 1<<53-1) {
-		return refuse()
-	}
-	return nil
-}
-
-func place(path string) string {
-	if path == "" {
-		return "the top"
-	}
-	return path
+	return ok && ok2 && got.Cmp(canonical) == 0 && (!got.IsInt() || math.Abs(f) <= 1<<53-1)
 }
 
 func cut(s string) string {

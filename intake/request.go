@@ -26,16 +26,12 @@ func decode[T any](raw []byte) (T, *api.Problem) {
 	if len(raw) > MaxRequestSize {
 		return req, api.NewProblem(api.ProblemTooLarge, "%d bytes, at most %d", len(raw), MaxRequestSize)
 	}
-	if err := guard(raw); err != nil {
+	folded, err := guard(raw)
+	if err != nil {
 		return req, api.NewProblem(api.ProblemMalformed, "%v", err)
 	}
-	// What has no canonical form (a lone surrogate) would be changed silently by
-	// every decoder behind this one.
-	if _, err := canonical(raw); err != nil {
-		return req, api.NewProblem(api.ProblemMalformed, "%v", err)
-	}
-	if name := foldedKey(raw); name != "" {
-		return req, api.NewProblem(api.ProblemMalformed, "unknown member %q: members are in lower case", cut(name))
+	if folded != "" {
+		return req, api.NewProblem(api.ProblemMalformed, "unknown member %q: members are in lower case", cut(folded))
 	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
@@ -43,29 +39,6 @@ func decode[T any](raw []byte) (T, *api.Problem) {
 		return req, api.NewProblem(api.ProblemMalformed, "%s", describe(err))
 	}
 	return req, nil
-}
-
-// foldedKey returns a member of the request's own that is not in lower case:
-// the decoder takes such a one for its lower-case twin, and the last one wins.
-// Arguments, labels and results have names of their own.
-func foldedKey(raw []byte) string {
-	var members map[string]json.RawMessage
-	if json.Unmarshal(raw, &members) != nil {
-		return ""
-	}
-	for name, value := range members {
-		if name != strings.ToLower(name) {
-			return name
-		}
-		switch name {
-		case "args", "labels", "result":
-			continue
-		}
-		if inner := foldedKey(value); inner != "" {
-			return inner
-		}
-	}
-	return ""
 }
 
 // describe tells what is wrong with a request without repeating its values.
@@ -79,32 +52,35 @@ func describe(err error) string {
 	return "a member has a value of the wrong form"
 }
 
-func checkText(fields map[string]string) *api.Problem {
-	for name, value := range fields {
+// named is a text of a request with its member.
+type named struct{ name, value string }
+
+func checkText(fields ...named) *api.Problem {
+	for _, f := range fields {
 		limit := maxText
-		if name == "external_id" {
+		if f.name == "external_id" {
 			limit = maxExternalID
 		}
-		if len(value) > limit {
-			return api.NewProblem(api.ProblemTooLarge, "%s has %d bytes, at most %d", name, len(value), limit)
+		if len(f.value) > limit {
+			return api.NewProblem(api.ProblemTooLarge, "%s has %d bytes, at most %d", f.name, len(f.value), limit)
 		}
 	}
 	return nil
 }
 
 func checkSubmit(r api.SubmitRequest) *api.Problem {
-	for what, id := range map[string]string{"provider": r.Provider, "account": r.Account} {
-		if err := events.CheckID(what, id); err != nil {
+	for _, id := range []named{{"provider", r.Provider}, {"account", r.Account}} {
+		if err := events.CheckID(id.name, id.value); err != nil {
 			return api.NewProblem(api.ProblemInvalidID, "%v", err)
 		}
 	}
-	for what, id := range map[string]string{
-		"repeat_of": r.RepeatOf, "compensates": r.Compensates, "conflict_scope": r.ConflictScope,
+	for _, id := range []named{
+		{"repeat_of", r.RepeatOf}, {"compensates", r.Compensates}, {"conflict_scope", r.ConflictScope},
 	} {
-		if id == "" {
+		if id.value == "" {
 			continue
 		}
-		if err := events.CheckID(what, id); err != nil {
+		if err := events.CheckID(id.name, id.value); err != nil {
 			return api.NewProblem(api.ProblemInvalidID, "%v", err)
 		}
 	}
@@ -119,15 +95,15 @@ func checkSubmit(r api.SubmitRequest) *api.Problem {
 	case len(r.Labels) > maxLabels:
 		return api.NewProblem(api.ProblemTooLarge, "%d labels, at most %d", len(r.Labels), maxLabels)
 	}
-	texts := map[string]string{
-		"request_id": r.RequestID, "requested_by": r.RequestedBy, "basis": r.Basis, "source": r.Source,
-		"source_event_id": r.SourceEventID, "slot": r.Slot, "traceparent": r.Traceparent,
+	texts := []named{
+		{"request_id", r.RequestID}, {"requested_by", r.RequestedBy}, {"basis", r.Basis}, {"source", r.Source},
+		{"source_event_id", r.SourceEventID}, {"slot", r.Slot}, {"traceparent", r.Traceparent},
 	}
 	for name, value := range r.Labels {
-		texts["labels/"+cut(name)] = name + value
+		texts = append(texts, named{"labels/" + cut(name), name + value})
 	}
 	if r.Origin != nil {
-		texts["origin"] = r.Origin.Agent + r.Origin.Run + r.Origin.Tool + r.Origin.ToolCallID
+		texts = append(texts, named{"origin", r.Origin.Agent + r.Origin.Run + r.Origin.Tool + r.Origin.ToolCallID})
 	}
-	return checkText(texts)
+	return checkText(texts...)
 }

@@ -32,6 +32,7 @@ type File struct {
 	data     []byte
 	digest   string
 	warnings []Warning
+	secrets  []string // names of those that the file uses, sorted
 	conn     connection
 	actions  map[string]*action
 }
@@ -216,10 +217,9 @@ func (f *File) action(i events.IntentRecorded) (*action, error) {
 	return a, nil
 }
 
-// secrets lists the names of the secrets that the file uses, values those of
-// the account.
-func (f *File) secrets() []string { return f.names(spaceSecret) }
-func (f *File) values() []string  { return f.names(spaceAccount) }
+// values lists the names of the account's values that the file uses; f.secrets
+// are those of its secrets.
+func (f *File) values() []string { return f.names(spaceAccount) }
 
 func (f *File) names(space string) []string {
 	var out []string

@@ -98,6 +98,9 @@ func checkHost(host string) error {
 // dotSegments reports whether a path has a segment . or .., also where dots and
 // slashes are written as escapes or as backslashes.
 func dotSegments(path string) bool {
+	if !strings.ContainsAny(path, ".%") {
+		return false
+	}
 	plain := strings.NewReplacer("%2e", ".", "%2f", "/", "%5c", "/", `\`, "/").Replace(strings.ToLower(path))
 	return slices.ContainsFunc(strings.Split(plain, "/"), func(s string) bool { return s == "." || s == ".." })
 }

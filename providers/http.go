@@ -58,7 +58,6 @@ type HTTPConfig struct {
 // and whose account a credential belongs to; nothing of an operation.
 type HTTP struct {
 	file     *File
-	secrets  []string // those that the file uses
 	now      func() time.Time
 	accounts map[string]*account
 }
@@ -95,7 +94,7 @@ func NewHTTP(cfg HTTPConfig) (*HTTP, error) {
 			return nil, fmt.Errorf("providers: allowed hosts: %w", err)
 		}
 	}
-	h := &HTTP{file: cfg.File, secrets: cfg.File.secrets(), now: cfg.Now, accounts: make(map[string]*account)}
+	h := &HTTP{file: cfg.File, now: cfg.Now, accounts: make(map[string]*account)}
 	if h.now == nil {
 		h.now = time.Now
 	}
@@ -133,7 +132,7 @@ func newAccount(f *File, name string, cfg Account, allowHosts []string) (*accoun
 			return nil, fmt.Errorf("the contract uses ${account.%s}, and it is not configured", value)
 		}
 	}
-	for _, secret := range f.secrets() {
+	for _, secret := range f.secrets {
 		if _, ok := cfg.Secrets[secret]; !ok {
 			return nil, fmt.Errorf("the contract uses ${secret.%s}, and it is not configured", secret)
 		}
@@ -191,15 +190,17 @@ func (h *HTTP) serves(account string) error {
 	if !ok {
 		return fmt.Errorf("%w: account %s", ErrNotMine, clip(account))
 	}
-	if _, err := h.credential(acc); err != nil {
-		return fmt.Errorf("%w: %w", ErrNotMine, err)
+	for _, name := range h.file.secrets {
+		if _, err := acc.cfg.Secrets[name].Resolve(); err != nil {
+			return fmt.Errorf("%w: %w", ErrNotMine, err)
+		}
 	}
 	return nil
 }
 
 // find returns the action, account and values of a call.
 func (h *HTTP) find(c Call) (*action, *account, scope, error) {
-	a, acc, err := h.owner(c)
+	a, acc, err := h.whose(c)
 	if err != nil {
 		return nil, nil, scope{}, err
 	}
@@ -207,8 +208,8 @@ func (h *HTTP) find(c Call) (*action, *account, scope, error) {
 	return a, acc, s, err
 }
 
-// owner returns the action and the account of a call.
-func (h *HTTP) owner(c Call) (*action, *account, error) {
+// whose returns the action and account of a call.
+func (h *HTTP) whose(c Call) (*action, *account, error) {
 	a, err := h.file.action(c.Intent)
 	if err != nil {
 		return nil, nil, err
@@ -240,14 +241,16 @@ func (h *HTTP) Prepare(c Call) (*Request, error) {
 			return nil, fmt.Errorf("providers: the key has %d bytes, the provider takes %d", len(key), a.key.maxLen)
 		}
 	}
-	shown := out
-	if len(a.sensitive) > 0 {
-		if shown, err = h.render(a.request, a.redactArgs(s), acc); err != nil {
+	var shown Redacted
+	if hidden, hides := a.redactArgs(s); hides {
+		r, err := h.render(a.request, hidden, acc)
+		if err != nil {
 			return nil, err
 		}
+		shown = r.show()
 	}
 	return &Request{
-		Digest: out.digest(h.file.conn.authHeader), rendered: out, show: shown.show,
+		Digest: out.digest(h.file.conn.authHeader), rendered: out, shown: shown,
 		owner: h, account: acc, action: a, bound: c.Intent.ProviderID, scope: s,
 	}, nil
 }
@@ -275,9 +278,9 @@ type credential struct {
 
 // credential reads the secrets that the contract uses.
 func (h *HTTP) credential(acc *account) (credential, error) {
-	c := credential{values: make(map[string]Secret, len(h.secrets))}
+	c := credential{values: make(map[string]Secret)}
 	sum := sha256.New()
-	for _, name := range h.secrets {
+	for _, name := range h.file.secrets {
 		v, err := acc.cfg.Secrets[name].Resolve()
 		if err != nil {
 			return c, err

@@ -41,7 +41,7 @@ func Parse(name string, data []byte) (*File, error) {
 	if err := errors.Join(c.faults...); err != nil {
 		return nil, err
 	}
-	f.warnings = c.warnings(f)
+	f.secrets, f.warnings = f.names(spaceSecret), c.warnings(f)
 	return f, nil
 }
 

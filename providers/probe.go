@@ -13,7 +13,13 @@ const probeTimeout = 15 * time.Second
 // belongs to now, or "" where the contract has no probe. The answer is kept for
 // the contract's cache time, for one version of the credential.
 func (h *HTTP) Probe(ctx context.Context, c Call) (string, error) {
-	_, acc, err := h.owner(c)
+	_, acc, err := h.whose(c)
+	if err == nil {
+		err = c.renderable()
+	}
+	if err == nil && !isObject(c.Intent.Args) {
+		err = errNoObject
+	}
 	if err != nil {
 		return "", err
 	}

@@ -171,9 +171,11 @@ func (w *Remote) Prepare(c Call) (*Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	shown, err := workBody(c.Intent, job.action.redactArgs(job.scope))
-	if err != nil {
-		return nil, err
+	shown := job.body
+	if s, hides := job.action.redactArgs(job.scope); hides {
+		if shown, err = workBody(c.Intent, s); err != nil {
+			return nil, err
+		}
 	}
 	sum := sha256.New()
 	writeField(sum, workDigest)

@@ -2,8 +2,6 @@ package providers
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +12,7 @@ import (
 	"net/textproto"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -213,8 +212,8 @@ func undigested(name, authHeader string) bool {
 // digest covers method, URL, body and all headers but credentials, date and
 // trace. Secrets stand as references.
 func (r rendered) digest(authHeader string) string {
-	h := sha256.New()
-	field := func(s string) { writeField(h, s) }
+	b := make([]byte, 0, len(r.body)+usualHead)
+	field := func(s string) { b = appendField(b, s) }
 	field("opledger-request-v1")
 	field(r.method)
 	field(r.url.String())
@@ -226,12 +225,22 @@ func (r rendered) digest(authHeader string) string {
 	}
 	field("")
 	field(string(r.body))
-	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+	return digestOf(b)
 }
 
-// writeField writes a text with its length, so that no two lists of texts give
+// usualHead is room for all of most requests but the body.
+const usualHead = 512
+
+// appendField adds a text with its length, so that no two lists of texts give
 // the same bytes.
-func writeField(h hash.Hash, s string) { fmt.Fprintf(h, "%d:%s\n", len(s), s) }
+func appendField(b []byte, s string) []byte {
+	b = append(strconv.AppendInt(b, int64(len(s)), 10), ':')
+	return append(append(b, s...), '\n')
+}
+
+func writeField(h hash.Hash, s string) {
+	_, _ = h.Write(appendField(nil, s)) // a hash takes everything
+}
 
 // Request is one rendered request. It is sent at most once. It never shows
 // itself in a log; see [Request.Redacted].
@@ -245,7 +254,7 @@ type Request struct {
 	AttemptID string
 
 	rendered
-	show    func() Redacted
+	shown   Redacted // empty if all that is rendered may be shown
 	owner   Adapter
 	content any
 	account *account
@@ -260,7 +269,7 @@ type Request struct {
 // that is sent, shown is what a person may see of it, and content comes back
 // from [Request.Take].
 func NewRequest(owner Adapter, digest string, shown Redacted, content any) *Request {
-	return &Request{Digest: digest, show: func() Redacted { return shown }, owner: owner, content: content}
+	return &Request{Digest: digest, shown: shown, owner: owner, content: content}
 }
 
 // Take hands the content to its owner, once. After that, and to another adapter,
@@ -295,7 +304,10 @@ type Redacted struct {
 
 // Redacted returns the request for showing.
 func (r *Request) Redacted() Redacted {
-	out := r.show()
+	out := r.shown
+	if r.url != nil && out.Method == "" {
+		out = r.show()
+	}
 	out.Header = maps.Clone(out.Header)
 	return out
 }
@@ -303,7 +315,7 @@ func (r *Request) Redacted() Redacted {
 // String shows method and digest only.
 func (r *Request) String() string { return r.verb() + " request " + r.Digest }
 
-func (r *Request) verb() string { return cmp.Or(r.method, r.show().Method) }
+func (r *Request) verb() string { return cmp.Or(r.method, r.shown.Method) }
 
 // Format shows method and digest only, whatever the verb.
 func (r *Request) Format(f fmt.State, _ rune) { fmt.Fprint(f, r.String()) }

@@ -121,13 +121,16 @@ func (c scrubber) result(doc any) []byte {
 }
 
 // redactArgs returns the scope with secret and personal arguments as "***", for
-// showing a request.
-func (a *action) redactArgs(s scope) scope {
-	s.args = deepCopy(s.args)
+// showing a request, and whether there are any.
+func (a *action) redactArgs(s scope) (_ scope, hides bool) {
 	for _, p := range a.sensitive {
-		if len(p.find(s.args)) > 0 {
-			s.args = p.replace(s.args, redacted)
+		if len(p.find(s.args)) == 0 {
+			continue
 		}
+		if !hides {
+			s.args, hides = deepCopy(s.args), true
+		}
+		s.args = p.replace(s.args, redacted)
 	}
-	return s
+	return s, hides
 }

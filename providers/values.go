@@ -43,18 +43,33 @@ func decodeJSON(data []byte) (any, error) {
 	return v, nil
 }
 
+var errNoObject = errors.New("providers: the arguments are not a JSON object")
+
+// renderable says why nothing can be put together for a call.
+func (c Call) renderable() error {
+	if c.Intent.IdempotencyKey == "" {
+		return errors.New("providers: the intent has no idempotency key")
+	}
+	if len(c.Intent.Args) == 0 && c.Intent.ArgsSealed != nil {
+		return errors.New("providers: the arguments are sealed; they must be opened first")
+	}
+	return nil
+}
+
+// isObject reports whether decodeJSON would give an object.
+func isObject(doc []byte) bool {
+	return json.Valid(doc) && bytes.HasPrefix(bytes.TrimLeft(doc, " \t\r\n"), []byte("{"))
+}
+
 // newScope collects the values of a call. Nothing in it depends on the attempt
 // (I17); first_send is there for lookups, taken off by their skew.
 func newScope(c Call, account map[string]string) (scope, error) {
-	if c.Intent.IdempotencyKey == "" {
-		return scope{}, errors.New("providers: the intent has no idempotency key")
-	}
-	if len(c.Intent.Args) == 0 && c.Intent.ArgsSealed != nil {
-		return scope{}, errors.New("providers: the arguments are sealed; they must be opened first")
+	if err := c.renderable(); err != nil {
+		return scope{}, err
 	}
 	args, err := decodeJSON(c.Intent.Args)
 	if _, ok := args.(map[string]any); err != nil || !ok {
-		return scope{}, errors.New("providers: the arguments are not a JSON object")
+		return scope{}, errNoObject
 	}
 	key := c.Intent.IdempotencyKey
 	plain := strings.ReplaceAll(key, "-", "")
@@ -90,20 +105,24 @@ func (s scope) withFirstSend(at time.Time, skew time.Duration) scope {
 
 // value returns the value of a reference with its JSON type.
 func (s scope) value(r ref) (any, error) {
-	var v any
-	var ok bool
-	switch r.space {
-	case spaceArgs:
-		v, ok = member(s.args, strings.Split(r.name, "."))
-	case spaceOp:
-		v, ok = text(s.op, r.name)
-	case spaceAccount:
-		v, ok = text(s.account, r.name)
-	}
+	v, ok := s.lookup(r)
 	if !ok {
 		return nil, fmt.Errorf("%w: %s", errMissing, r)
 	}
 	return v, nil
+}
+
+// lookup is value; whether there is one is reported by ok.
+func (s scope) lookup(r ref) (v any, ok bool) {
+	switch r.space {
+	case spaceArgs:
+		return member(s.args, r.name)
+	case spaceOp:
+		return text(s.op, r.name)
+	case spaceAccount:
+		return text(s.account, r.name)
+	}
+	return nil, false
 }
 
 // text looks up a value that must not be empty.
@@ -113,8 +132,8 @@ func text(from map[string]string, name string) (any, bool) {
 }
 
 // member follows a dotted path; a number selects an element of a list.
-func member(v any, path []string) (any, bool) {
-	for _, name := range path {
+func member(v any, path string) (any, bool) {
+	for name := range strings.SplitSeq(path, ".") {
 		switch at := v.(type) {
 		case map[string]any:
 			next, ok := at[name]
@@ -188,8 +207,8 @@ func (s scope) text(t template) (string, error) {
 // optionalText is text; a missing optional value is reported by ok.
 func (s scope) optionalText(t template) (text string, ok bool, err error) {
 	if r, whole := t.whole(); whole && r.optional {
-		if v, missing := s.value(r); missing != nil || v == nil {
-			return "", false, nil //nolint:nilerr // what is optional may be missing
+		if v, there := s.lookup(r); !there || v == nil {
+			return "", false, nil
 		}
 	}
 	text, err = s.text(t)
@@ -198,6 +217,9 @@ func (s scope) optionalText(t template) (text string, ok bool, err error) {
 
 // showPieces writes secrets as references.
 func showPieces(pieces []piece) string {
+	if len(pieces) == 1 && pieces[0].secret == "" {
+		return pieces[0].text
+	}
 	var b strings.Builder
 	for _, p := range pieces {
 		if p.secret != "" {
@@ -338,10 +360,11 @@ func (s scope) render(t tree) (v any, ok bool, err error) {
 
 func (s scope) renderLeaf(t template) (any, bool, error) {
 	if r, whole := t.whole(); whole {
-		v, err := s.value(r)
-		if err != nil && r.optional {
-			return nil, false, nil
+		if r.optional {
+			v, there := s.lookup(r)
+			return v, there, nil
 		}
+		v, err := s.value(r)
 		return v, err == nil, err
 	}
 	text, err := s.text(t)

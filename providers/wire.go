@@ -31,8 +31,10 @@ const (
 	// idle timeout of common servers (5 s in Node.js), because a request that
 	// meets a connection while it is being closed has an unknown outcome.
 	idleTimeout = 4 * time.Second
-	// maxIdle is the number of unused connections kept for each account.
-	maxIdle = 256
+	// maxIdle is the number of unused connections kept for each account. There
+	// are never more than were under way at once, and idleTimeout ends them; fewer
+	// would have a busy account make connections only to close them.
+	maxIdle = 1024
 )
 
 var errSealed = errors.New("providers: the request is over; nothing more is written")
