@@ -95,12 +95,20 @@ func newFixture(t *testing.T) *fixture {
 	f.now = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 	clock := func() time.Time { return f.now }
 	f.ledger = memledger.New(clock)
+	f.serve(t, f.ledger)
+	return f
+}
+
+// serve makes the service on what is known of operations.
+func (f *fixture) serve(t *testing.T, states intake.States) {
+	t.Helper()
+	clock := func() time.Time { return f.now }
 	w, err := writer.New(writer.Config{Journal: f.ledger, Ledger: ledgerID, Now: clock})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.Service, err = intake.New(intake.Config{
-		Recorder: w, States: f.ledger, Catalogue: f.shop, Ledger: ledgerID, Now: clock, Random: rand.Float64,
+		Recorder: w, States: states, Catalogue: f.shop, Ledger: ledgerID, Now: clock, Random: rand.Float64,
 		Tenants: []intake.Tenant{{ID: "acme"}, {ID: "trusted", ApprovalInSubmit: true}, {ID: "careful", HoldRepeats: true}},
 		Earlier: func(tenant string, i events.IntentRecorded) string { return f.earlier[tenant+"/"+i.RequestID] },
 		Scopes:  f.ledger,
@@ -108,7 +116,37 @@ func newFixture(t *testing.T) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return f
+}
+
+// forgetful knows no operation at a glance.
+type forgetful struct{ *memledger.Ledger }
+
+func (forgetful) Glance(context.Context, string, string) (operation.State, error) {
+	return operation.State{}, nil
+}
+
+// I10, I6: what is recorded is found, also where a glance does not show it: by the
+// append, or because it could not be recorded any more.
+func TestARepeatIsARepeatWhateverAGlanceShows(t *testing.T) {
+	f := newFixture(t)
+	mustSubmit(t, f, "acme", wish("op-1", `{"title":"a"}`))
+	f.serve(t, forgetful{f.ledger})
+	if a := mustSubmit(t, f, "acme", wish("op-1", `{"title":"a"}`)); !a.Repeated {
+		t.Errorf("a repeat was taken for new: %+v", a)
+	}
+	if _, p := f.Submit(t.Context(), "acme", wish("op-1", `{"title":"b"}`)); p == nil || p.Code != api.ProblemConflict {
+		t.Errorf("other content: %v", p)
+	}
+	gone := strings.Replace(string(wish("op-1", `{"title":"a"}`)), `"main"`, `"closed"`, 1)
+	if _, p := f.Submit(t.Context(), "acme", []byte(gone)); p == nil || p.Code != api.ProblemConflict {
+		t.Errorf("another account, which is not there: %v", p)
+	}
+	if _, p := f.Submit(t.Context(), "acme", []byte(strings.Replace(gone, "op-1", "op-2", 1))); p == nil || p.Code != api.ProblemUnknownAccount {
+		t.Errorf("a new operation for an account that is not there: %v", p)
+	}
+	if n := f.count(t, "acme", "op-1"); n != 1 {
+		t.Errorf("op-1 has %d events, want 1", n)
+	}
 }
 
 func (f *fixture) count(t *testing.T, tenant, op string) int {

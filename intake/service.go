@@ -25,7 +25,8 @@ type Recorder interface {
 type States interface {
 	State(ctx context.Context, tenant, operation string, min uint64) (operation.State, error)
 	Truth(ctx context.Context, tenant, operation string) (operation.State, error)
-	// Glance is State, but may be behind: an absent operation may be in the log.
+	// Glance is State, but may be behind or not look at all: an absent operation may
+	// be in the log.
 	Glance(ctx context.Context, tenant, operation string) (operation.State, error)
 	// Latest is at least as new as all that subscriptions were told before.
 	Latest(ctx context.Context, tenant, operation string) (operation.State, error)
@@ -246,7 +247,8 @@ func (s *Service) record(ctx context.Context, w wish) (state operation.State, re
 	tenant, id, req := w.tenant.ID, w.id, w.req
 	// Most ids are new: the compare-and-swap of the first event finds out those
 	// that are not, and then the log is read.
-	read := s.cfg.States.Glance
+	read, glanced := s.cfg.States.Glance, true
+	truth := func() { read, glanced = s.cfg.States.Truth, false }
 	for range maxTries {
 		state, err := read(ctx, tenant, id)
 		if err != nil {
@@ -259,6 +261,10 @@ func (s *Service) record(ctx context.Context, w wish) (state operation.State, re
 			}
 		} else {
 			intent, p := s.freeze(ctx, w.tenant, id, req)
+			if p != nil && glanced {
+				truth() // what can't be accepted any more may be recorded
+				continue
+			}
 			if p != nil {
 				return state, false, p
 			}
@@ -266,7 +272,7 @@ func (s *Service) record(ctx context.Context, w wish) (state operation.State, re
 			state.Tenant, state.OperationID, state.Traceparent = tenant, id, req.Traceparent
 			state, err = s.cfg.Recorder.Append(ctx, state, s.cfg.Actor, intent)
 			if errors.Is(err, events.ErrConflict) {
-				read = s.cfg.States.Truth
+				truth()
 				continue // somebody recorded it first: compare with that
 			}
 			if err != nil {

@@ -176,13 +176,17 @@ func (s states) remembered(tenant, op string, min uint64) (operation.State, bool
 	return k.state, ok
 }
 
-// Glance implements intake.States.
+// Glance implements intake.States. An operation that this process knows nothing of is
+// most likely new, so it is not looked for: the append will tell.
 func (s states) Glance(ctx context.Context, tenant, op string) (operation.State, error) {
 	if s.alarm() != "" {
 		return s.Truth(ctx, tenant, op)
 	}
 	if k, known := s.memory.get(tenant, op); known {
 		return s.State(ctx, tenant, op, k.state.Version)
+	}
+	if s.follows && s.index.Seen(tenant, op) == 0 {
+		return operation.State{}, nil
 	}
 	return s.Store.Glance(ctx, tenant, op)
 }
