@@ -300,29 +300,26 @@ func (x *Executor) run(ctx context.Context, lane string, f flight) dispatch.Agai
 		return dispatch.Again{At: until}
 	}
 	again, err := x.attempt(ctx, f)
-	log := func(level slog.Level, text string, attrs ...slog.Attr) {
-		x.cfg.Logger.LogAttrs(ctx, level, text, append(attrs, slog.String("tenant", f.s.Tenant), slog.String("operation_id", f.s.OperationID))...)
+	if err == nil {
+		x.mu.Lock()
+		delete(x.blocked, lane)
+		x.mu.Unlock()
+		return dispatch.Again{At: again}
 	}
 	if errors.Is(err, events.ErrConflict) {
 		// Somebody else moved it: decide anew, on no older state.
 		if x.cfg.Observe.AppendConflict != nil {
 			x.cfg.Observe.AppendConflict()
 		}
-		log(slog.LevelDebug, "decision overtaken")
+		x.cfg.Logger.LogAttrs(ctx, slog.LevelDebug, "decision overtaken", f.attrs()...)
 		return dispatch.Again{At: x.cfg.Now(), Min: f.s.Version + 1}
 	}
 	if be, ok := errors.AsType[*blockedError](err); ok {
 		until := x.block(ctx, lane, f.s.Intent, be)
 		return dispatch.Again{At: until}
 	}
-	if err != nil {
-		log(slog.LevelWarn, "attempt not made", slog.Any("err", err))
-		return dispatch.Again{At: x.cfg.Now().Add(x.cfg.Pause)}
-	}
-	x.mu.Lock()
-	delete(x.blocked, lane)
-	x.mu.Unlock()
-	return dispatch.Again{At: again}
+	x.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "attempt not made", f.attrs(slog.Any("err", err))...)
+	return dispatch.Again{At: x.cfg.Now().Add(x.cfg.Pause)}
 }
 
 func (x *Executor) blockedUntil(lane string) (time.Time, bool) {
@@ -491,10 +488,6 @@ func (x *Executor) record(ctx context.Context, f flight, o operation.Outcome) op
 	}
 	late, stop := x.cfg.Clock.Outlive(ctx, x.cfg.LastWords)
 	defer stop()
-	log := func(level slog.Level, text string, attr slog.Attr, attrs ...slog.Attr) {
-		x.cfg.Logger.LogAttrs(ctx, level, text, append(attrs, attr, slog.String("tenant", f.s.Tenant),
-			slog.String("operation_id", f.s.OperationID), slog.String("attempt_id", f.attempt))...)
-	}
 	for n := 1; ; n++ {
 		s, err := x.answer(late, f, o, x.moment())
 		if err == nil {
@@ -502,15 +495,16 @@ func (x *Executor) record(ctx context.Context, f flight, o operation.Outcome) op
 			if s.Status == operation.StatusConfirmed {
 				level = slog.LevelDebug // as it should be: the log of events tells of it
 			}
-			log(level, "outcome recorded", slog.String("outcome", string(o.Word)), slog.String("status", string(s.Status)))
+			x.cfg.Logger.LogAttrs(ctx, level, "outcome recorded",
+				f.attrs(slog.String("outcome", string(o.Word)), slog.String("status", string(s.Status)))...)
 			return s
 		}
 		if !errors.Is(err, events.ErrConflict) {
-			log(slog.LevelError, "outcome not recorded yet", slog.Any("err", err))
+			x.cfg.Logger.LogAttrs(ctx, slog.LevelError, "outcome not recorded yet", f.attrs(slog.Any("err", err))...)
 		}
 		x.cfg.Clock.Sleep(late, min(time.Duration(n)*20*time.Millisecond, time.Second))
 		if late.Err() != nil {
-			log(slog.LevelError, "outcome left to the lease", slog.String("outcome", string(o.Word)))
+			x.cfg.Logger.LogAttrs(ctx, slog.LevelError, "outcome left to the lease", f.attrs(slog.String("outcome", string(o.Word)))...)
 			return f.s
 		}
 		if truth, err := x.cfg.States.Truth(late, f.s.Tenant, f.s.OperationID); err == nil {

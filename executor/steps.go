@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/opledger/opledger/events"
@@ -58,6 +59,15 @@ type flight struct {
 	beganWall time.Time
 	// stamp is the log's, of AttemptStarted.
 	stamp time.Time
+}
+
+// attrs adds what a line of the log says of every attempt.
+func (f flight) attrs(more ...slog.Attr) []slog.Attr {
+	more = append(more, slog.String("tenant", f.s.Tenant), slog.String("operation_id", f.s.OperationID))
+	if f.attempt != "" {
+		more = append(more, slog.String("attempt_id", f.attempt))
+	}
+	return more
 }
 
 func (f flight) call() providers.Call {
