@@ -300,26 +300,26 @@ func (x *Executor) run(ctx context.Context, lane string, f flight) dispatch.Agai
 		return dispatch.Again{At: until}
 	}
 	again, err := x.attempt(ctx, f)
+	if err == nil {
+		x.mu.Lock()
+		delete(x.blocked, lane)
+		x.mu.Unlock()
+		return dispatch.Again{At: again}
+	}
 	if errors.Is(err, events.ErrConflict) {
 		// Somebody else moved it: decide anew, on no older state.
 		if x.cfg.Observe.AppendConflict != nil {
 			x.cfg.Observe.AppendConflict()
 		}
-		x.cfg.Logger.LogAttrs(ctx, slog.LevelDebug, "decision overtaken", f.named()...)
+		x.cfg.Logger.LogAttrs(ctx, slog.LevelDebug, "decision overtaken", f.attrs()...)
 		return dispatch.Again{At: x.cfg.Now(), Min: f.s.Version + 1}
 	}
 	if be, ok := errors.AsType[*blockedError](err); ok {
 		until := x.block(ctx, lane, f.s.Intent, be)
 		return dispatch.Again{At: until}
 	}
-	if err != nil {
-		x.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "attempt not made", f.named(slog.Any("err", err))...)
-		return dispatch.Again{At: x.cfg.Now().Add(x.cfg.Pause)}
-	}
-	x.mu.Lock()
-	delete(x.blocked, lane)
-	x.mu.Unlock()
-	return dispatch.Again{At: again}
+	x.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "attempt not made", f.attrs(slog.Any("err", err))...)
+	return dispatch.Again{At: x.cfg.Now().Add(x.cfg.Pause)}
 }
 
 func (x *Executor) blockedUntil(lane string) (time.Time, bool) {
@@ -488,7 +488,6 @@ func (x *Executor) record(ctx context.Context, f flight, o operation.Outcome) op
 	}
 	late, stop := x.cfg.Clock.Outlive(ctx, x.cfg.LastWords)
 	defer stop()
-	log := x.cfg.Logger
 	for n := 1; ; n++ {
 		s, err := x.answer(late, f, o, x.moment())
 		if err == nil {
@@ -496,16 +495,16 @@ func (x *Executor) record(ctx context.Context, f flight, o operation.Outcome) op
 			if s.Status == operation.StatusConfirmed {
 				level = slog.LevelDebug // as it should be: the log of events tells of it
 			}
-			log.LogAttrs(ctx, level, "outcome recorded", f.named(slog.String("attempt_id", f.attempt),
-				slog.String("outcome", string(o.Word)), slog.String("status", string(s.Status)))...)
+			x.cfg.Logger.LogAttrs(ctx, level, "outcome recorded",
+				f.attrs(slog.String("outcome", string(o.Word)), slog.String("status", string(s.Status)))...)
 			return s
 		}
 		if !errors.Is(err, events.ErrConflict) {
-			log.LogAttrs(ctx, slog.LevelError, "outcome not recorded yet", f.named(slog.String("attempt_id", f.attempt), slog.Any("err", err))...)
+			x.cfg.Logger.LogAttrs(ctx, slog.LevelError, "outcome not recorded yet", f.attrs(slog.Any("err", err))...)
 		}
 		x.cfg.Clock.Sleep(late, min(time.Duration(n)*20*time.Millisecond, time.Second))
 		if late.Err() != nil {
-			log.LogAttrs(ctx, slog.LevelError, "outcome left to the lease", f.named(slog.String("attempt_id", f.attempt), slog.String("outcome", string(o.Word)))...)
+			x.cfg.Logger.LogAttrs(ctx, slog.LevelError, "outcome left to the lease", f.attrs(slog.String("outcome", string(o.Word)))...)
 			return f.s
 		}
 		if truth, err := x.cfg.States.Truth(late, f.s.Tenant, f.s.OperationID); err == nil {

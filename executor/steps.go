@@ -61,9 +61,13 @@ type flight struct {
 	stamp time.Time
 }
 
-// named is what a log says of a flight, and then more.
-func (f flight) named(more ...slog.Attr) []slog.Attr {
-	return append([]slog.Attr{slog.String("tenant", f.s.Tenant), slog.String("operation_id", f.s.OperationID)}, more...)
+// attrs adds what a line of the log says of every attempt.
+func (f flight) attrs(more ...slog.Attr) []slog.Attr {
+	more = append(more, slog.String("tenant", f.s.Tenant), slog.String("operation_id", f.s.OperationID))
+	if f.attempt != "" {
+		more = append(more, slog.String("attempt_id", f.attempt))
+	}
+	return more
 }
 
 func (f flight) call() providers.Call {

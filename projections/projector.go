@@ -400,7 +400,7 @@ func (p *Projector) hold(s *slot, seq uint64, now time.Time) {
 	if known {
 		p.tell(s)
 	}
-	if !s.ready && !(known && goesItsWay(s.state)) {
+	if !s.ready && (!known || !goesItsWay(s.state)) {
 		s.ready = true
 		p.ready = append(p.ready, s)
 	}

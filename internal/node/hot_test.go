@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/opledger/opledger/internal/natstest"
 	"github.com/opledger/opledger/operation"
 )
@@ -45,4 +47,18 @@ func TestAnOperationWithoutTroubleIsPlannedOnce(t *testing.T) {
 	if want := fmt.Sprint(callers * each); got["executor"] != want || got["reconciler"] != "0" {
 		t.Errorf("got plans %v, want %s of the executor and none of the reconciler", got, want)
 	}
+	// One write per event at the most; one per operation where it takes no longer
+	// than an entry waits.
+	entries, err := w.stream().Stream(t.Context(), "KV_OPLEDGER_OPERATIONS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := entries.Info(t.Context(), jetstream.WithSubjectFilter("$KV.OPLEDGER_OPERATIONS.acme.>"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := len(info.State.Subjects); got != callers*each {
+		t.Errorf("got %d entries, want %d", got, callers*each)
+	}
+	t.Logf("%d writes, checkpoints included, of %d entries", info.State.LastSeq, callers*each)
 }
