@@ -45,6 +45,14 @@ const (
 // then Append goes on, so ctx is what bounds it. A crash during Append leaves
 // the event stored or not; whoever folds the operation next sees which.
 func (j *Journal) Append(ctx context.Context, e events.Event, expected uint64) (events.Record, error) {
+	return j.AppendStored(ctx, e, expected, nil)
+}
+
+// AppendStored is Append, and tells of the event, if not nil, as soon as it is stored
+// and nobody else can take its place, where it is not durable yet. It may be lost
+// then by a power loss; what is appended behind it is durable only together with it.
+// stored must be quick.
+func (j *Journal) AppendStored(ctx context.Context, e events.Event, expected uint64, stored func(events.Record)) (events.Record, error) {
 	if e.Ledger == "" {
 		e.Ledger = j.ledger
 	}
@@ -65,6 +73,9 @@ func (j *Journal) Append(ctx context.Context, e events.Event, expected uint64) (
 	}
 	a := j.appending(subject, e.ID, string(e.Data.Kind()), body, expected)
 	a.msg.Header.Set(events.HeaderVersion, strconv.FormatUint(e.Version, 10))
+	if stored != nil {
+		a.stored = func(seq uint64) { stored(events.Record{Event: e, Seq: seq, Subject: subject, Body: body}) }
+	}
 	r, err := a.run(ctx)
 	if err != nil {
 		return events.Record{}, fmt.Errorf("natsjournal: append %s to %s after %d: %w", e.Data.Kind(), subject, expected, err)
@@ -82,6 +93,8 @@ type appending struct {
 	body     []byte
 	expected uint64
 	msg      *nats.Msg
+	// stored, if not nil, is told when the message is stored and not durable yet.
+	stored func(seq uint64)
 	// last is what went wrong last, for the error text.
 	last error
 }
@@ -103,6 +116,9 @@ func (a *appending) run(ctx context.Context) (events.Record, error) {
 		a.last = ack.err
 		unanswered = unanswered || !ack.tells(a.j.names.Events)
 		if ack.plain(a.j.names.Events, a.expected) {
+			if a.stored != nil && a.j.behind() {
+				a.stored(ack.Seq)
+			}
 			if err := a.j.settle(ctx, ack.Seq); err != nil {
 				return events.Record{}, fmt.Errorf("%w: %w", ErrNoVerdict, err)
 			}

@@ -102,6 +102,42 @@ func TestNothingLeavesTheJournalBeforeItIsDurable(t *testing.T) {
 	}
 }
 
+// An event is told of once it has its place, and acknowledged once it is durable.
+func TestWhatIsStoredIsToldOfBeforeItIsDurable(t *testing.T) {
+	t.Parallel()
+	j, d := behind(t)
+	d.hold = make(chan struct{})
+	e, expected := after("op-1", nil)
+	told, acked := make(chan events.Record, 1), make(chan events.Record, 1)
+	go func() {
+		r, err := j.AppendStored(t.Context(), e, expected, func(r events.Record) { told <- r })
+		if err != nil {
+			t.Error(err)
+		}
+		acked <- r
+	}()
+	early := <-told
+	select {
+	case <-acked:
+		t.Error("acknowledged before it was durable")
+	default:
+	}
+	d.hold <- struct{}{}
+	if r := <-acked; r.Seq != early.Seq || r.ID != early.ID || events.Digest(r.Body) != events.Digest(early.Body) {
+		t.Errorf("told of %v, acknowledged %v", early, r)
+	}
+	close(d.hold)
+	if stored := load(t, j, "op-1"); len(stored) != 1 || stored[0].Seq != early.Seq {
+		t.Errorf("stored %v", stored)
+	}
+
+	safe := journal(t) // its server syncs
+	e, expected = after("op-1", nil)
+	if _, err := safe.AppendStored(t.Context(), e, expected, func(events.Record) { t.Error("told of an event that was durable at once") }); err != nil {
+		t.Error(err)
+	}
+}
+
 // Those that wait while a sync is under way share the next one.
 func TestThoseThatWaitShareASync(t *testing.T) {
 	t.Parallel()

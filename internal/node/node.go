@@ -351,7 +351,7 @@ func (n *Node) parts(ctx context.Context) error {
 		return err
 	}
 	n.writer, err = writer.New(writer.Config{
-		Journal: ownJournal{journal{n.journal}, n.own}, Ledger: n.journal.Ledger(), Now: n.clock.Now,
+		Journal: ownJournal{journal{n.journal}, n.own, n.stored}, Ledger: n.journal.Ledger(), Now: n.clock.Now,
 		Observe: n.wrote,
 	})
 	return err
@@ -367,6 +367,21 @@ func (n *Node) wrote(before, after operation.State, e events.Event) {
 	k, kind := dispatch.Key{Tenant: after.Tenant, Operation: after.OperationID}, e.Data.Kind()
 	n.tellExecutor(k, kind, after.Version)
 	n.tellReconciler(k, kind, after.Version)
+}
+
+// stored is told of an intent that this process has stored and that is not durable
+// yet. Its attempt can be made ready meanwhile: it is sent behind the acknowledgement
+// of AttemptStarted, which is durable only together with everything before it.
+func (n *Node) stored(rec events.Record) {
+	if n.executors == nil || rec.Data.Kind() != events.KindIntentRecorded {
+		return
+	}
+	rec.Stamp = n.clock.Now()
+	s, _ := operation.Evolve(operation.State{}, rec)
+	if s.NextAction == events.NextAttempt {
+		n.memory.stored(s)
+		n.executors.News(dispatch.Key{Tenant: s.Tenant, Operation: s.OperationID}, s.Version)
+	}
 }
 
 // tellExecutor tells of an event, if this process executes.
@@ -396,7 +411,7 @@ func (n *Node) applied(s operation.State) {
 }
 
 func (n *Node) states() states {
-	return states{n.store, n.index, n.memory, n.plays(RoleProjector), n.guard.Alarm}
+	return states{Store: n.store, index: n.index, memory: n.memory, follows: n.plays(RoleProjector), alarm: n.guard.Alarm}
 }
 
 // warnSecrets says at the start which accounts can't be used here, instead of
@@ -448,8 +463,10 @@ func (n *Node) makeExecutor() (run func(), err error) {
 	if err != nil {
 		return nil, err
 	}
+	known := n.states()
+	known.early = true
 	x, err := executor.New(executor.Config{
-		Recorder: n.writer, States: n.states(), Stamps: n.journal, Scopes: journal{n.journal}, Adapters: n.registry,
+		Recorder: n.writer, States: known, Stamps: n.journal, Scopes: journal{n.journal}, Adapters: n.registry,
 		Claims: claims{c, n.clock.Now, n.cfg.Executor.ClockError}, Worker: n.worker, LeaseGrace: n.cfg.Executor.LeaseGrace, ClockError: n.cfg.Executor.ClockError,
 		Width: n.cfg.Executor.Width, Now: n.clock.Now, Random: mathrand.Float64, Logger: n.log,
 		Observe: executor.Observer{

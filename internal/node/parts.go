@@ -37,14 +37,20 @@ func (j journal) Append(ctx context.Context, e events.Event, expected uint64) (e
 type ownJournal struct {
 	journal
 	own *own
+	// stored is told of an intent that is stored and not durable yet.
+	stored func(events.Record)
 }
 
 // Append implements writer.Journal.
 func (j ownJournal) Append(ctx context.Context, e events.Event, expected uint64) (events.Record, error) {
+	var stored func(events.Record)
+	if e.Version == 1 && expected == 0 {
+		stored = j.stored
+	}
 	j.own.begin(e.ID)
-	rec, err := j.journal.Append(ctx, e, expected)
+	rec, err := j.AppendStored(ctx, e, expected, stored)
 	j.own.end(e.ID, err)
-	return rec, err
+	return rec, conflict(err)
 }
 
 // own knows the events that this process is writing or has written last. Their
@@ -147,6 +153,9 @@ type states struct {
 	follows bool
 	// alarm says why the log is not to be trusted, or "".
 	alarm func() string
+	// early: also what is stored and not durable yet. Only for who does nothing but
+	// append behind it.
+	early bool
 }
 
 // State implements executor.States, reconciler.States and intake.States: never
@@ -172,7 +181,7 @@ func (s states) State(ctx context.Context, tenant, op string, min uint64) (opera
 // was ahead of ours and the index has seen more in the bucket.
 func (s states) remembered(tenant, op string, min uint64) (operation.State, bool) {
 	k, known := s.memory.get(tenant, op)
-	ok := known && s.follows && k.exact() && k.state.Version >= min && k.state.LastSeq >= s.index.Seen(tenant, op)
+	ok := known && (s.early || !k.early) && s.follows && k.exact() && k.state.Version >= min && k.state.LastSeq >= s.index.Seen(tenant, op)
 	return k.state, ok
 }
 
@@ -217,6 +226,8 @@ type known struct {
 	// stamped: the state was folded from the log, with the log's time stamps.
 	// What was just written carries this process's clock in their place.
 	stamped bool
+	// early: it is not durable yet.
+	early bool
 }
 
 // exact reports whether decisions may rest on the state: its time stamps are the
@@ -236,7 +247,13 @@ func (m *memory) forget() {
 }
 
 // wrote takes in a state that this process has just written.
-func (m *memory) wrote(s operation.State) {
+func (m *memory) wrote(s operation.State) { m.take(s, false) }
+
+// stored takes in a state that this process has just stored, and that is not durable
+// yet.
+func (m *memory) stored(s operation.State) { m.take(s, true) }
+
+func (m *memory) take(s operation.State, early bool) {
 	k := [2]string{s.Tenant, s.OperationID}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -250,8 +267,13 @@ func (m *memory) wrote(s operation.State) {
 		}
 	}
 	m.order.MoveToBack(e)
-	if w, ok := e.Value.(*known); ok && s.LastSeq > w.state.LastSeq {
-		w.state, w.stamped = s, false
+	w, ok := e.Value.(*known)
+	switch {
+	case !ok:
+	case s.LastSeq > w.state.LastSeq:
+		w.state, w.stamped, w.early = s, false, early
+	case s.LastSeq == w.state.LastSeq:
+		w.early = w.early && early
 	}
 }
 
@@ -265,7 +287,7 @@ func (m *memory) applied(s operation.State) {
 		return
 	}
 	if w, ok := e.Value.(*known); ok && s.LastSeq >= w.state.LastSeq {
-		w.state, w.stamped = s, true
+		w.state, w.stamped, w.early = s, true, false
 	}
 }
 

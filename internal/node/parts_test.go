@@ -124,6 +124,40 @@ func TestMemoryIsExactOnlyWithTheLogsTimeStamps(t *testing.T) {
 	}
 }
 
+// I10: what is stored and not durable yet is for the executor, whose appends are
+// durable only together with it. Nobody else is shown it.
+func TestWhatIsNotDurableIsNotShown(t *testing.T) {
+	index, err := projections.NewIndex(projections.Config{Conn: natstest.Connect(t, natstest.Server(t)), Prefix: "T", Log: &natsjournal.Journal{}, Streams: &natsjournal.Journal{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := states{index: index, memory: newMemory(), follows: true, alarm: func() string { return "" }}
+	executes := shown
+	executes.early = true
+	op := operation.State{Tenant: "acme", OperationID: "op-1", Version: 1, LastSeq: 7, Status: operation.StatusPending}
+	check := func(when string, wantShown bool) {
+		t.Helper()
+		if _, ok := executes.remembered("acme", "op-1", 1); !ok {
+			t.Errorf("%s: the executor does not know of it", when)
+		}
+		if _, ok := shown.remembered("acme", "op-1", 1); ok != wantShown {
+			t.Errorf("%s: shown %v, want %v", when, ok, wantShown)
+		}
+	}
+	shown.memory.stored(op)
+	check("stored", false)
+	shown.memory.wrote(op)
+	check("durable", true)
+	shown.memory.stored(op)
+	check("durable, and told of once more", true)
+	next := op
+	next.Version, next.LastSeq = 2, 9
+	shown.memory.stored(next)
+	check("the next one stored", false)
+	shown.memory.applied(next)
+	check("the next one read from the log", true)
+}
+
 // What another process's projector wrote into the bucket before our own came that
 // far has been told to those who wait here: the memory is not believed against it.
 func TestMemoryIsNotBelievedWhereTheIndexHasSeenMore(t *testing.T) {
