@@ -24,7 +24,7 @@ func TestTheDataOfAnEventAreTheMembersOfAllAndOfItsKind(t *testing.T) {
 	}
 	payloads := full()
 	for _, p := range full() {
-		zero, ok := reflect.Zero(reflect.TypeOf(p)).Interface().(events.Payload)
+		zero, ok := reflect.TypeAssert[events.Payload](reflect.Zero(reflect.TypeOf(p)))
 		if !ok {
 			t.Fatalf("%T is no payload", p)
 		}

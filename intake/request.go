@@ -96,8 +96,13 @@ func checkSubmit(r api.SubmitRequest) *api.Problem {
 		return api.NewProblem(api.ProblemTooLarge, "%d labels, at most %d", len(r.Labels), maxLabels)
 	}
 	texts := []named{
-		{"request_id", r.RequestID}, {"requested_by", r.RequestedBy}, {"basis", r.Basis}, {"source", r.Source},
-		{"source_event_id", r.SourceEventID}, {"slot", r.Slot}, {"traceparent", r.Traceparent},
+		{"request_id", r.RequestID},
+		{"requested_by", r.RequestedBy},
+		{"basis", r.Basis},
+		{"source", r.Source},
+		{"source_event_id", r.SourceEventID},
+		{"slot", r.Slot},
+		{"traceparent", r.Traceparent},
 	}
 	for name, value := range r.Labels {
 		texts = append(texts, named{"labels/" + cut(name), name + value})

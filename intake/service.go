@@ -204,7 +204,7 @@ func (s *Service) SubmitAndWait(ctx context.Context, tenant string, raw []byte, 
 	}
 	if waits && !settled(state) {
 		if waiting, ok := wait(); ok {
-			state = await(waiting, news, state, ms)
+			state = await(waiting, news, state, ms) //nolint:contextcheck // ctx is for the submit alone
 		}
 	}
 	a := api.NewAnswer(state, s.cfg.Now())

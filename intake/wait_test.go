@@ -167,7 +167,10 @@ func TestTheWaitOfASubmitIsBoundedExactly(t *testing.T) {
 		{intake.MaxWait.Milliseconds(), true, intake.MaxWait},
 		{intake.MaxWait.Milliseconds() + 1, true, intake.MaxWait},
 		{1<<53 - 1, true, intake.MaxWait},
-		{1, true, time.Millisecond}, {0, true, 0}, {-1, true, 0}, {5000, false, 0},
+		{1, true, time.Millisecond},
+		{0, true, 0},
+		{-1, true, 0},
+		{5000, false, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f, _ := waiting(t)

@@ -122,8 +122,12 @@ func TestRequestsAtOnceAreBoundedExactly(t *testing.T) {
 func TestSubmitsThatWaitTakeThePlacesOfWaits(t *testing.T) {
 	t.Parallel()
 	s, svc, ask, answers := serve(t)
-	ask(api.VerbSubmit, MaxWaiters)
-	natstest.Eventually(t, patience, "as many waits as there may be", func() bool { return svc.submits.Load() == MaxWaiters })
+	const waiting = 2 * MaxRequests
+	for range MaxWaiters - waiting {
+		s.waiters <- struct{}{} // others
+	}
+	ask(api.VerbSubmit, waiting)
+	natstest.Eventually(t, patience, "as many waits as there may be", func() bool { return svc.submits.Load() == waiting })
 	ask(api.VerbSubmit, 1)
 	if m, err := answers.NextMsg(patience); err != nil || svc.turnedAway.Load() != 1 {
 		t.Fatalf("one submit more: got %v, %v, %d turned away", m, err, svc.turnedAway.Load())
@@ -136,7 +140,7 @@ func TestSubmitsThatWaitTakeThePlacesOfWaits(t *testing.T) {
 	natstest.Eventually(t, patience, "all the places of other requests", func() bool { return svc.gets.Load() == MaxRequests })
 	stopped := make(chan error)
 	go func() { stopped <- s.Stop() }()
-	for n := range MaxWaiters {
+	for n := range waiting {
 		if m, err := answers.NextMsg(patience); err != nil || strings.Contains(string(m.Data), "cut off") {
 			t.Fatalf("after %d answers: %v, %v", n, m, err)
 		}
