@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/opledger/opledger/events"
@@ -82,7 +83,14 @@ func (b brief) String() string {
 	if b.open {
 		word = "open"
 	}
-	return strings.TrimRight(fmt.Sprintf("%d %d %d %s %s", b.fold, b.version, b.lastSeq, word, b.wish), " ")
+	out := make([]byte, 0, 64)
+	out = append(strconv.AppendInt(out, int64(b.fold), 10), ' ')
+	out = append(strconv.AppendUint(out, b.version, 10), ' ')
+	out = append(strconv.AppendUint(out, b.lastSeq, 10), ' ')
+	if out = append(out, word...); b.wish != "" {
+		out = append(append(out, ' '), b.wish...)
+	}
+	return string(out)
 }
 
 // briefIn reads the header of an entry, or the entry itself if there is none.

@@ -271,9 +271,9 @@ func (sh *shard) fold(ctx context.Context, r events.Record) error {
 			return err
 		}
 	}
-	// Space gets scarce: let go of what is closed, in the first pass only, so
-	// that each further pass settles what it holds for good.
-	if sh.only == nil && len(sh.held) > f.maxHeld/2 && g.state.Version > 0 && !isOpen(g.state) {
+	// Let go of what is closed once there is a fair number of others, in the
+	// first pass only, so that each further pass settles what it holds for good.
+	if sh.only == nil && len(sh.held) > f.maxHeld/8 && g.state.Version > 0 && !isOpen(g.state) {
 		delete(sh.held, key)
 		sh.finished[h] = struct{}{}
 		return f.done(ctx, sh, g)
