@@ -30,6 +30,14 @@ var errFold = errors.New("projections: entry of another fold version")
 
 // encodeState returns the entry of a state. Equal states have equal bytes.
 func encodeState(s operation.State) ([]byte, error) {
+	if data, ok := plainEntry(s); ok {
+		return data, nil
+	}
+	return anyEntry(s)
+}
+
+// anyEntry is encodeState for every state.
+func anyEntry(s operation.State) ([]byte, error) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
