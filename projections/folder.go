@@ -109,8 +109,8 @@ func (f *folder) shard(hash uint64) *shard { return f.shards[hash%uint64(len(f.s
 // note reads which entries the bucket holds.
 func (f *folder) note(ctx context.Context, b *bucket) (entries int, err error) {
 	err = b.each(ctx, ">", func(key string, v value) error {
-		if key == checkpointKey {
-			return nil
+		if _, _, ok := splitKey(key); !ok {
+			return nil // the checkpoint, or of the snapshot
 		}
 		brief, _ := briefIn(v)
 		h := f.hash(key)
