@@ -170,6 +170,14 @@ var noData = json.RawMessage("0") //nolint:gochecknoglobals // a constant that G
 // kind that it does not know becomes Unrecognized. The error wraps ErrMalformed
 // and never repeats the content of the body.
 func Decode(body []byte) (Event, error) {
+	if e, ok := scan(body); ok {
+		return e, nil
+	}
+	return decodeAny(body)
+}
+
+// decodeAny is Decode for every form that JSON allows.
+func decodeAny(body []byte) (Event, error) {
 	var env envelope
 	if err := json.Unmarshal(body, &env); err != nil {
 		return Event{}, fmt.Errorf("%w: %s", ErrMalformed, syntax(err))

@@ -20,6 +20,11 @@ func FuzzSubjects(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, tenant, op string) {
 		var s events.Subjects
+		for _, id := range []string{tenant, op} {
+			if (events.CheckID("id", id) == nil) != events.IDPattern.MatchString(id) {
+				t.Fatalf("%q is not judged by the pattern", id)
+			}
+		}
 		ok := events.CheckID("tenant", tenant) == nil && events.CheckID("operation_id", op) == nil
 		subject, err := s.Operation(tenant, op)
 		if (err == nil) != ok || (err != nil && (subject != "" || !errors.Is(err, events.ErrInvalidID) || len(err.Error()) > 300)) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/opledger/opledger/events"
@@ -29,6 +30,14 @@ var errFold = errors.New("projections: entry of another fold version")
 
 // encodeState returns the entry of a state. Equal states have equal bytes.
 func encodeState(s operation.State) ([]byte, error) {
+	if data, ok := plainEntry(s); ok {
+		return data, nil
+	}
+	return anyEntry(s)
+}
+
+// anyEntry is encodeState for every state.
+func anyEntry(s operation.State) ([]byte, error) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
@@ -82,7 +91,14 @@ func (b brief) String() string {
 	if b.open {
 		word = "open"
 	}
-	return strings.TrimRight(fmt.Sprintf("%d %d %d %s %s", b.fold, b.version, b.lastSeq, word, b.wish), " ")
+	out := make([]byte, 0, 64)
+	out = append(strconv.AppendInt(out, int64(b.fold), 10), ' ')
+	out = append(strconv.AppendUint(out, b.version, 10), ' ')
+	out = append(strconv.AppendUint(out, b.lastSeq, 10), ' ')
+	if out = append(out, word...); b.wish != "" {
+		out = append(append(out, ' '), b.wish...)
+	}
+	return string(out)
 }
 
 // briefIn reads the header of an entry, or the entry itself if there is none.

@@ -109,8 +109,8 @@ func (f *folder) shard(hash uint64) *shard { return f.shards[hash%uint64(len(f.s
 // note reads which entries the bucket holds.
 func (f *folder) note(ctx context.Context, b *bucket) (entries int, err error) {
 	err = b.each(ctx, ">", func(key string, v value) error {
-		if key == checkpointKey {
-			return nil
+		if _, _, ok := splitKey(key); !ok {
+			return nil // the checkpoint, or of the snapshot
 		}
 		brief, _ := briefIn(v)
 		h := f.hash(key)
@@ -271,9 +271,9 @@ func (sh *shard) fold(ctx context.Context, r events.Record) error {
 			return err
 		}
 	}
-	// Space gets scarce: let go of what is closed, in the first pass only, so
-	// that each further pass settles what it holds for good.
-	if sh.only == nil && len(sh.held) > f.maxHeld/2 && g.state.Version > 0 && !isOpen(g.state) {
+	// Let go of what is closed once there is a fair number of others, in the
+	// first pass only, so that each further pass settles what it holds for good.
+	if sh.only == nil && len(sh.held) > f.maxHeld/8 && g.state.Version > 0 && !isOpen(g.state) {
 		delete(sh.held, key)
 		sh.finished[h] = struct{}{}
 		return f.done(ctx, sh, g)

@@ -101,6 +101,12 @@ type Index struct {
 	ready   bool
 	subs    map[string]map[*subscription]struct{}
 	listen  func(o Open, first bool)
+	// created tells the bucket that was read up to revision rev; saved is that of
+	// the snapshot in it.
+	created    time.Time
+	rev, saved uint64
+	// worth is a field for tests.
+	worth uint64
 }
 
 type subscription struct {
@@ -116,20 +122,24 @@ func NewIndex(cfg Config) (*Index, error) {
 	}
 	return &Index{
 		part: p, b: p.bucket("OPERATIONS"), open: map[string]*item{}, due: make(map[events.NextAction]*dueHeap),
-		closed: newRecent(maxClosed), wishes: newWishes(), changed: make(chan struct{}), subs: map[string]map[*subscription]struct{}{},
+		closed: newRecent(maxClosed), wishes: newWishes(), changed: make(chan struct{}), subs: map[string]map[*subscription]struct{}{}, worth: worthwhile,
 	}, nil
 }
 
-// Run reads the bucket and then follows it until ctx ends; then it returns nil.
+// Run reads the bucket, or the snapshot in it and what was written since, and
+// then follows it until ctx ends; then it returns nil.
 // It goes on by itself after server restarts and after the loss of the bucket,
 // which takes nothing out of the index.
 func (x *Index) Run(ctx context.Context) error {
 	wait := firstPause
-	for ctx.Err() == nil {
+	from := x.restore(ctx)
+	for ; ctx.Err() == nil; from = 1 {
 		began := time.Now()
-		err := x.Streams.Tail(ctx, x.b.stream(), nil, 1,
+		x.bucketIs(ctx, from)
+		err := x.Streams.Tail(ctx, x.b.stream(), nil, from,
 			func(m jetstream.Msg, meta *jetstream.MsgMetadata) error {
 				x.entry(ctx, m, meta.Sequence.Stream)
+				x.readTo(meta.Sequence.Stream)
 				return nil
 			},
 			func() error {

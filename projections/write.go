@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -101,7 +102,8 @@ func (w *writer) write(ctx context.Context, s *slot) error {
 		return err
 	}
 	if len(w.pending) >= w.limit {
-		if err := w.flush(ctx); err != nil {
+		// The older half only, so that the server has something to do meanwhile.
+		if err := w.await(ctx, (w.limit+1)/2); err != nil {
 			return err
 		}
 	}
@@ -121,9 +123,12 @@ func (w *writer) message(s *slot) *nats.Msg {
 }
 
 // flush waits for everything that is on its way.
-func (w *writer) flush(ctx context.Context) error {
-	pending := w.pending
-	w.pending = nil
+func (w *writer) flush(ctx context.Context) error { return w.await(ctx, len(w.pending)) }
+
+// await waits for the oldest n of those that are on their way.
+func (w *writer) await(ctx context.Context, n int) error {
+	pending := w.pending[:n]
+	w.pending = slices.Clone(w.pending[n:])
 	for _, p := range pending {
 		select {
 		case ack := <-p.future.Ok():

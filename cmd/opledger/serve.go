@@ -72,7 +72,11 @@ func announce(w io.Writer, n *node.Node, asJSON bool) error {
 	if asJSON {
 		return printJSON(w, ready{NATS: config.ShownURL(n.URL()), HTTP: n.HTTP()}, true)
 	}
-	_, err := fmt.Fprintf(w, "ledger %s is ready; NATS %s; metrics and health %s\n", n.Ledger(), cmp.Or(config.ShownURL(n.URL()), "in-process only"), cmp.Or(n.HTTP(), "off"))
+	what := "is ready"
+	if n.Checking() != "" { // a long log (I16)
+		what = "records and answers; attempts start when the whole log is checked"
+	}
+	_, err := fmt.Fprintf(w, "ledger %s %s; NATS %s; metrics and health %s\n", n.Ledger(), what, cmp.Or(config.ShownURL(n.URL()), "in-process only"), cmp.Or(n.HTTP(), "off"))
 	return err
 }
 

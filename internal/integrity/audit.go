@@ -109,7 +109,12 @@ func (a *Audit) Add(r events.Record) {
 		}
 	}
 	leaf := events.LeafOf(r.Seq, r.Subject, r.Body)
-	a.rolling, a.claimed = a.rolling.Next(r.Seq, leaf), a.claimed.Next(r.Seq, leaf)
+	same := a.claimed == a.rolling
+	if a.rolling = a.rolling.Next(r.Seq, leaf); same {
+		a.claimed = a.rolling
+	} else {
+		a.claimed = a.claimed.Next(r.Seq, leaf)
+	}
 	a.remember(entry{seq: r.Seq, leaf: leaf, stamp: r.Stamp, rolling: a.rolling, claimed: a.claimed})
 	a.last.Seq, a.last.Stamp, a.body = r.Seq, r.Stamp, r.Body
 	if b := a.cfg.Base; b.Seq == r.Seq && b.Rolling != a.rolling.Digest() {

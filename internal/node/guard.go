@@ -118,7 +118,7 @@ const (
 	checkpointIdle  = time.Hour
 	// firstVerdict is how long a start waits for the audit before it goes on
 	// without; attempts wait for it in any case.
-	firstVerdict = 10 * time.Second
+	firstVerdict = time.Second
 )
 
 func newGuard(cfg guardConfig) (*guard, error) {
@@ -380,6 +380,9 @@ func (g *guard) targeted() uint64 {
 func (g *guard) judge() {
 	g.audit.End()
 	g.checked, g.looked = true, g.now()
+	if g.now() > firstVerdict {
+		g.cfg.Logger.LogAttrs(context.Background(), slog.LevelInfo, "the whole log is checked", slog.Uint64("seq", g.audit.Seq()))
+	}
 	if found, _ := g.audit.Findings(); len(found) > 0 {
 		g.raise("", found)
 	}
