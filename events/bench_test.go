@@ -53,23 +53,6 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-func BenchmarkDecode(b *testing.B) {
-	for _, e := range story() {
-		body, err := events.Encode(e)
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.Run(string(e.Data.Kind()), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := events.Decode(body); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
 func BenchmarkCheckID(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {

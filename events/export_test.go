@@ -1,5 +1,7 @@
 package events
 
+import "regexp"
+
 // Scan and DecodeAny are the two ways in which Decode reads a body.
 var (
 	Scan      = scan
@@ -7,4 +9,4 @@ var (
 )
 
 // IDPattern is the rule that CheckID holds.
-var IDPattern = idPattern
+var IDPattern = regexp.MustCompile(idPattern)

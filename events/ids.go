@@ -71,21 +71,6 @@ func CheckID(what, id string) error {
 	return fmt.Errorf("%w: %s %q must match %s", ErrInvalidID, what, clip(id, 24), idPattern)
 }
 
-// isID matches idPattern. Every event that is read has two ids to check.
-func isID(id string) bool {
-	if id == "" || len(id) > MaxIDLength || id[0] == '-' || id[0] == '_' {
-		return false
-	}
-	for i := range len(id) {
-		switch c := id[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_':
-		default:
-			return false
-		}
-	}
-	return true
-}
-
 // CheckAction returns nil if action names an action, such as "task.create".
 func CheckAction(action string) error {
 	if len(action) <= MaxActionLength && isAction(action) {

@@ -335,6 +335,11 @@ func TestClientsNoticeNothingOfAccounts(t *testing.T) {
 		}
 	}
 
+	// The live event is a tap before the log: what it tells of may not be stored yet.
+	until(t, func() bool {
+		m, err := nc.Request(s.API("acme", api.VerbGet), []byte(`{"operation_id":"op-1"}`), 5*time.Second)
+		return err == nil && m.Header.Get("Nats-Service-Error-Code") == ""
+	})
 	// An answer that comes late.
 	began := time.Now()
 	m, err := nc.Request(s.API("acme", api.VerbWait), []byte(`{"operation_id":"op-1","timeout_ms":3300}`), 10*time.Second)
