@@ -42,10 +42,7 @@ func Example() {
 		OperationID: "request-17-task", Provider: "crm", Account: "main", Action: "task.create",
 		Args: json.RawMessage(`{"title":"Call Ada"}`),
 	}
-	if _, err := c.Submit(ctx, wish); err != nil {
-		log.Fatal(err)
-	}
-	a, err := c.Wait(ctx, api.GetRequest{OperationID: wish.OperationID}, time.Minute)
+	a, err := c.SubmitAndWait(ctx, wish, time.Minute)
 	if err != nil {
 		log.Fatal(err)
 	}

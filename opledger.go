@@ -38,7 +38,8 @@ type ClientConfig struct {
 	Tenant string
 	// Prefix is the first token of the subjects; empty means "opledger".
 	Prefix string
-	// Timeout bounds one request that has no deadline; zero means 10 s.
+	// Timeout bounds one request that has no deadline, on top of the time that it
+	// waits for an operation; zero means 10 s.
 	Timeout time.Duration
 }
 
@@ -65,13 +66,55 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 // Submit records an intent, or returns the stored state if its id is known. The
 // error is a *api.Problem if the ledger answered, and wraps ErrNoAnswer if not.
 func (c *Client) Submit(ctx context.Context, r api.SubmitRequest) (api.Answer, error) {
-	return call[api.Answer](ctx, c, api.VerbSubmit, r)
+	raw, err := json.Marshal(r)
+	if err != nil {
+		return api.Answer{}, fmt.Errorf("opledger: encode %s: %w", api.VerbSubmit, err)
+	}
+	return c.submit(ctx, raw, r.WaitMS)
 }
 
 // SubmitRaw is Submit with a request that is JSON already.
 func (c *Client) SubmitRaw(ctx context.Context, raw []byte) (api.Answer, error) {
+	var r struct {
+		WaitMS int64 `json:"wait_ms"`
+	}
+	_ = json.Unmarshal(raw, &r) // the ledger says what is wrong with it
+	return c.submit(ctx, raw, r.WaitMS)
+}
+
+// submit gives the answer the time that the request asks the ledger to wait, on
+// top of that of any request.
+func (c *Client) submit(ctx context.Context, raw []byte, waitMS int64) (api.Answer, error) {
+	wait := time.Duration(min(max(waitMS, 0), time.Minute.Milliseconds())) * time.Millisecond
+	ctx, cancel := c.bound(ctx, wait+c.cfg.Timeout)
+	defer cancel()
 	return callRaw[api.Answer](ctx, c, api.VerbSubmit, raw)
 }
+
+// SubmitAndWait is Submit and Wait in one request; beyond 50 s the wait is made of
+// further ones. It returns as soon as the operation is final or needs a person, or
+// when timeout is over. ctx has to outlive that: what it cuts off has no answer.
+// Once the intent is known to be recorded, an error comes with the state that was
+// answered. After ErrNoAnswer without one, call it again with the same request.
+func (c *Client) SubmitAndWait(ctx context.Context, r api.SubmitRequest, timeout time.Duration) (api.Answer, error) {
+	end := time.Now().Add(timeout)
+	r.WaitMS = max(min(timeout, maxPart), time.Millisecond).Milliseconds()
+	a, err := c.Submit(ctx, r)
+	if err != nil || settled(a) || !time.Now().Before(end) {
+		return a, err
+	}
+	later, err := c.Wait(ctx, api.GetRequest{OperationID: a.OperationID}, time.Until(end))
+	if err != nil {
+		return a, err
+	}
+	later.Repeated = a.Repeated
+	return later, nil
+}
+
+// maxPart is how long one request waits at most.
+const maxPart = 50 * time.Second
+
+func settled(a api.Answer) bool { return a.Status.Final() || a.Review != "" }
 
 // Get returns the state of an operation.
 func (c *Client) Get(ctx context.Context, r api.GetRequest) (api.Answer, error) {
@@ -84,12 +127,12 @@ func (c *Client) Get(ctx context.Context, r api.GetRequest) (api.Answer, error) 
 func (c *Client) Wait(ctx context.Context, r api.GetRequest, timeout time.Duration) (api.Answer, error) {
 	end := time.Now().Add(timeout)
 	for {
-		part := min(time.Until(end), 50*time.Second)
+		part := min(time.Until(end), maxPart)
 		req := api.WaitRequest{GetRequest: r, TimeoutMS: max(part, time.Millisecond).Milliseconds()}
 		reqCtx, cancel := context.WithTimeout(ctx, part+c.cfg.Timeout)
 		a, err := call[api.Answer](reqCtx, c, api.VerbWait, req)
 		cancel()
-		if err != nil || a.Status.Final() || a.Review != "" || !time.Now().Before(end) {
+		if err != nil || settled(a) || !time.Now().Before(end) {
 			return a, err
 		}
 	}
@@ -120,6 +163,14 @@ func (c *Client) Cancel(ctx context.Context, r api.CancelRequest) (api.Answer, e
 	return call[api.Answer](ctx, c, api.VerbCancel, r)
 }
 
+// bound gives a request without a deadline one.
+func (c *Client) bound(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, d)
+}
+
 func call[T any](ctx context.Context, c *Client, verb string, req any) (T, error) {
 	var none T
 	raw, err := json.Marshal(req)
@@ -131,11 +182,8 @@ func call[T any](ctx context.Context, c *Client, verb string, req any) (T, error
 
 func callRaw[T any](ctx context.Context, c *Client, verb string, raw []byte) (T, error) {
 	var out T
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.cfg.Timeout)
-		defer cancel()
-	}
+	ctx, cancel := c.bound(ctx, c.cfg.Timeout)
+	defer cancel()
 	msg, err := c.cfg.Conn.RequestWithContext(ctx, c.subjects.API(c.cfg.Tenant, verb), raw)
 	if err != nil {
 		return out, fmt.Errorf("%w to %s for tenant %s: %w", ErrNoAnswer, verb, c.cfg.Tenant, err)

@@ -42,6 +42,10 @@ type SubmitRequest struct {
 	RepeatOf    string `json:"repeat_of,omitempty"`
 	Compensates string `json:"compensates,omitempty"`
 	Traceparent string `json:"traceparent,omitempty"`
+	// WaitMS has the answer wait, at most 60 s, until the operation is final or a
+	// review is open. It is no part of the intent: a repeat may say something
+	// else, and the durable inbox passes it over.
+	WaitMS int64 `json:"wait_ms,omitempty"`
 }
 
 // RequireApproval asks for an approval.

@@ -161,61 +161,105 @@ func New(cfg Config) (*Service, error) {
 
 // Submit records an intent, or returns what is stored under its id already.
 // When it returns an answer, the intent is durable. A crash on the way leaves
-// either nothing or the recorded intent; submitting again is always safe.
+// either nothing or the recorded intent; submitting again is always safe. It
+// does not wait, whatever the request says.
 func (s *Service) Submit(ctx context.Context, tenant string, raw []byte) (api.Answer, *api.Problem) {
-	a, p := s.submit(ctx, tenant, raw)
-	switch {
-	case p != nil:
-		s.cfg.Observe(string(p.Code))
-	case a.Repeated:
-		s.cfg.Observe("repeated")
-	default:
-		s.cfg.Observe("recorded")
-	}
-	return a, p
+	return s.SubmitAndWait(ctx, tenant, raw, nil)
 }
 
-func (s *Service) submit(ctx context.Context, tenant string, raw []byte) (api.Answer, *api.Problem) {
+// SubmitAndWait is Submit, and then waits for as long as the request says: until
+// the operation is final, a review is open, or the time is over. ctx bounds the
+// submit. wait is called once the intent is durable, if there is something to
+// wait for; the context that it returns bounds the wait, and with false there is
+// none. Nothing that happens behind the append is missed.
+func (s *Service) SubmitAndWait(ctx context.Context, tenant string, raw []byte, wait func() (context.Context, bool)) (api.Answer, *api.Problem) {
+	w, p := s.wish(tenant, raw)
+	if p != nil {
+		s.cfg.Observe(string(p.Code))
+		return api.Answer{}, p
+	}
+	ms := w.req.WaitMS
+	waits := wait != nil && ms > 0
+	var news <-chan operation.State
+	if waits {
+		var cancel func()
+		news, cancel = s.cfg.States.Subscribe(tenant, w.id)
+		defer cancel()
+	}
+	state, repeated, p := s.record(ctx, w)
+	if p != nil {
+		p.OperationID = w.id
+		s.cfg.Observe(string(p.Code))
+		return api.Answer{}, p
+	}
+	if repeated {
+		s.cfg.Observe("repeated")
+	} else {
+		s.cfg.Observe("recorded")
+	}
+	if waits && repeated {
+		state = s.latest(ctx, state)
+	}
+	if waits && !settled(state) {
+		if waiting, ok := wait(); ok {
+			state = await(waiting, news, state, ms)
+		}
+	}
+	a := api.NewAnswer(state, s.cfg.Now())
+	a.Repeated = repeated
+	return a, nil
+}
+
+// wish is a request that was read and checked.
+type wish struct {
+	tenant Tenant
+	id     string
+	req    api.SubmitRequest
+}
+
+func (s *Service) wish(tenant string, raw []byte) (wish, *api.Problem) {
 	t, ok := s.tenants[tenant]
 	if !ok {
-		return api.Answer{}, api.NewProblem(api.ProblemUnknownTenant, "tenant %q", cut(tenant))
+		return wish{}, api.NewProblem(api.ProblemUnknownTenant, "tenant %q", cut(tenant))
 	}
 	req, p := decode[api.SubmitRequest](raw)
 	if p != nil {
-		return api.Answer{}, p
+		return wish{}, p
 	}
 	id, p := s.operationID(tenant, req.OperationID, req.Source, req.SourceEventID, req.Slot)
 	if p != nil {
-		return api.Answer{}, p
+		return wish{}, p
 	}
-	fail := func(p *api.Problem) (api.Answer, *api.Problem) {
+	p = checkSubmit(req)
+	if p == nil && req.Approval != nil && !t.ApprovalInSubmit {
+		p = api.NewProblem(api.ProblemNotAllowed, "tenant %s may not hand in approvals with an intent; use approve", tenant)
+	}
+	if p != nil {
 		p.OperationID = id
-		return api.Answer{}, p
 	}
-	if p := checkSubmit(req); p != nil {
-		return fail(p)
-	}
-	if req.Approval != nil && !t.ApprovalInSubmit {
-		return fail(api.NewProblem(api.ProblemNotAllowed, "tenant %s may not hand in approvals with an intent; use approve", tenant))
-	}
+	return wish{tenant: t, id: id, req: req}, p
+}
+
+// record stores the intent of a wish, or finds it stored: then repeated is true.
+func (s *Service) record(ctx context.Context, w wish) (state operation.State, repeated bool, p *api.Problem) {
+	tenant, id, req := w.tenant.ID, w.id, w.req
 	// Most ids are new: the compare-and-swap of the first event finds out those
 	// that are not, and then the log is read.
 	read := s.cfg.States.Glance
 	for range maxTries {
 		state, err := read(ctx, tenant, id)
 		if err != nil {
-			return fail(s.unavailable(ctx, "read the operation", err))
+			return state, false, s.unavailable(ctx, "read the operation", err)
 		}
 		repeated, equal := state.Status != operation.StatusAbsent, true
 		if repeated {
-			var p *api.Problem
 			if equal, p = s.compare(ctx, state, req); p != nil {
-				return fail(p)
+				return state, true, p
 			}
 		} else {
-			intent, p := s.freeze(ctx, t, id, req)
+			intent, p := s.freeze(ctx, w.tenant, id, req)
 			if p != nil {
-				return fail(p)
+				return state, false, p
 			}
 			// What is folded from stray messages keeps its place in the log.
 			state.Tenant, state.OperationID, state.Traceparent = tenant, id, req.Traceparent
@@ -225,25 +269,20 @@ func (s *Service) submit(ctx context.Context, tenant string, raw []byte) (api.An
 				continue // somebody recorded it first: compare with that
 			}
 			if err != nil {
-				return fail(s.unavailable(ctx, "record the intent", err))
+				return state, false, s.unavailable(ctx, "record the intent", err)
 			}
 			s.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "intent recorded", slog.String("tenant", tenant),
 				slog.String("operation_id", id), slog.String("provider", intent.Provider), slog.String("action", intent.Action))
 		}
 		if req.Approval != nil {
 			if p := s.approvable(ctx, state, req, equal); p != nil {
-				return fail(p)
+				return state, repeated, p
 			}
 			state, p = s.approveWithSubmit(ctx, state, *req.Approval)
-			if p != nil {
-				return fail(p)
-			}
 		}
-		a := api.NewAnswer(state, s.cfg.Now())
-		a.Repeated = repeated
-		return a, nil
+		return state, repeated, p
 	}
-	return fail(api.NewProblem(api.ProblemUnavailable, "the operation kept changing"))
+	return state, false, api.NewProblem(api.ProblemUnavailable, "the operation kept changing")
 }
 
 // approvable refuses an approval that comes with a repeat and would bind what
@@ -584,27 +623,43 @@ func (s *Service) Wait(ctx context.Context, tenant string, raw []byte) (api.Answ
 	if p != nil {
 		return api.Answer{}, p
 	}
-	timeout := time.Duration(req.TimeoutMS) * time.Millisecond
-	if timeout <= 0 || timeout > MaxWait {
-		timeout = MaxWait
+	if req.TimeoutMS <= 0 {
+		req.TimeoutMS = MaxWait.Milliseconds()
 	}
-	waiting, stop := context.WithTimeout(ctx, timeout)
+	state = await(ctx, news, s.latest(ctx, state), req.TimeoutMS)
+	return s.detailed(ctx, state, req.Detail), nil
+}
+
+// latest is a state with what subscriptions were told before: the newer of what
+// was read and what can be read now.
+func (s *Service) latest(ctx context.Context, state operation.State) operation.State {
+	again, err := s.cfg.States.Latest(ctx, state.Tenant, state.OperationID)
+	if err == nil && again.Version > state.Version {
+		return again
+	}
+	return state
+}
+
+// settled reports whether nobody waits for more: it is final, or a person must
+// look.
+func settled(s operation.State) bool { return s.Status.Final() || s.Review != nil }
+
+// await follows the news until the operation is settled, and no longer than ms
+// milliseconds or MaxWait. It returns the newest state.
+func await(ctx context.Context, news <-chan operation.State, state operation.State, ms int64) operation.State {
+	ctx, stop := context.WithTimeout(ctx, time.Duration(min(ms, MaxWait.Milliseconds()))*time.Millisecond)
 	defer stop()
-	if again, err := s.cfg.States.Latest(ctx, tenant, id); err == nil && again.Version > state.Version {
-		state = again // what was told before the subscription
-	}
-	for !state.Status.Final() && state.Review == nil {
+	for !settled(state) {
 		select {
 		case st := <-news:
 			if st.Version > state.Version {
 				state = st
 			}
-			continue
-		case <-waiting.Done():
+		case <-ctx.Done():
+			return state
 		}
-		break
 	}
-	return s.detailed(ctx, state, req.Detail), nil
+	return state
 }
 
 // List returns the operations of a tenant that pass the filter, ordered by

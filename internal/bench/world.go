@@ -219,12 +219,9 @@ func (w *world) call(ctx context.Context, c *opledger.Client) {
 	w.ops[id] = p
 	w.mu.Unlock()
 	began := time.Now()
-	a, err := c.Submit(ctx, api.SubmitRequest{
+	_, err := c.SubmitAndWait(ctx, api.SubmitRequest{
 		OperationID: id, Provider: p.name, Account: "main", Action: "task.create", Args: args,
-	})
-	if err == nil && !a.Status.Final() {
-		_, err = c.Wait(ctx, api.GetRequest{OperationID: id}, answerTime)
-	}
+	}, answerTime)
 	took := time.Since(began)
 	w.mu.Lock()
 	defer w.mu.Unlock()

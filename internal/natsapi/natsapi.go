@@ -28,6 +28,8 @@ import (
 // Service answers the verbs; intake.Service implements it.
 type Service interface {
 	Submit(ctx context.Context, tenant string, raw []byte) (api.Answer, *api.Problem)
+	// SubmitAndWait is Submit and waits as the request says, if wait lets it.
+	SubmitAndWait(ctx context.Context, tenant string, raw []byte, wait func() (context.Context, bool)) (api.Answer, *api.Problem)
 	Get(ctx context.Context, tenant string, raw []byte) (api.Answer, *api.Problem)
 	Wait(ctx context.Context, tenant string, raw []byte) (api.Answer, *api.Problem)
 	List(ctx context.Context, tenant string, raw []byte) (api.Page, *api.Problem)
@@ -41,10 +43,11 @@ type Service interface {
 const (
 	// MaxRequests is how many requests are answered at once; more wait.
 	MaxRequests = 256
-	// MaxWaiters is how many wait requests are open at once; more are told
-	// that the ledger is not available.
+	// MaxWaiters is how many requests wait at once, for an operation or behind a
+	// submit. Of more, a wait is told that the ledger is not available, and a
+	// submit is answered with what is recorded.
 	MaxWaiters = 10_000
-	// requestTimeout bounds one request, wait requests apart.
+	// requestTimeout bounds one request, the time that it waits apart.
 	requestTimeout = 15 * time.Second
 	// waitTimeout is a little more than the longest wait.
 	waitTimeout = 65 * time.Second
@@ -74,7 +77,7 @@ type Server struct {
 	svc    micro.Service
 	ctx    context.Context //nolint:containedctx // the life of all requests, ended by Stop
 	cancel context.CancelFunc
-	// waits is the life of wait requests.
+	// waits is the life of whatever waits for an operation.
 	waits     context.Context //nolint:containedctx // as ctx
 	stopWaits context.CancelFunc
 	slots     chan struct{}
@@ -136,71 +139,97 @@ func (s *Server) Stop() error {
 }
 
 func (s *Server) accept(verb string, r micro.Request) {
-	slots, timeout, life := s.slots, requestTimeout, s.ctx
+	at, timeout, life := &place{s.slots}, requestTimeout, s.ctx
 	if verb == api.VerbWait {
-		slots, timeout, life = s.waiters, waitTimeout, s.waits
-		select {
-		case slots <- struct{}{}:
-		default:
-			s.refuse(r, api.NewProblem(api.ProblemUnavailable, "too many wait requests; ask with get"))
+		at.among, timeout, life = s.waiters, waitTimeout, s.waits
+		if !at.take() {
+			s.refuse(r.Reply(), api.NewProblem(api.ProblemUnavailable, "too many wait requests; ask with get"))
 			return
 		}
 	} else {
-		slots <- struct{}{} // backpressure: the subscription's buffer fills
+		s.slots <- struct{}{} // backpressure: the subscription's buffer fills
 	}
 	s.wg.Add(1)
 	go func() {
-		defer func() { <-slots; s.wg.Done() }()
+		defer func() { at.leave(); s.wg.Done() }()
 		ctx, cancel := context.WithTimeout(life, timeout)
 		defer cancel()
-		s.handle(ctx, verb, r)
+		s.handle(ctx, at, verb, r)
 	}()
 }
 
-func (s *Server) handle(ctx context.Context, verb string, r micro.Request) {
-	tenant := tenantOf(s.cfg.Subjects, r.Subject(), verb)
+// place is where an open request counts: among those that are answered as soon
+// as may be, or among those that wait.
+type place struct{ among chan struct{} }
+
+// take reports whether there was room.
+func (p *place) take() bool {
+	select {
+	case p.among <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *place) leave() { <-p.among }
+
+func (s *Server) handle(ctx context.Context, at *place, verb string, r micro.Request) {
+	tenant, data, to := tenantOf(s.cfg.Subjects, r.Subject(), verb), r.Data(), r.Reply()
 	var answer any
 	var p *api.Problem
 	switch verb {
 	case api.VerbSubmit:
-		answer, p = s.cfg.Service.Submit(ctx, tenant, r.Data())
+		answer, p = s.cfg.Service.SubmitAndWait(ctx, tenant, data, func() (context.Context, bool) { return s.wait(at) })
 	case api.VerbGet:
-		answer, p = s.cfg.Service.Get(ctx, tenant, r.Data())
+		answer, p = s.cfg.Service.Get(ctx, tenant, data)
 	case api.VerbWait:
-		answer, p = s.cfg.Service.Wait(ctx, tenant, r.Data())
+		answer, p = s.cfg.Service.Wait(ctx, tenant, data)
 	case api.VerbList:
-		answer, p = s.cfg.Service.List(ctx, tenant, r.Data())
+		answer, p = s.cfg.Service.List(ctx, tenant, data)
 	case api.VerbEvidence:
-		answer, p = s.cfg.Service.Evidence(ctx, tenant, r.Data())
+		answer, p = s.cfg.Service.Evidence(ctx, tenant, data)
 	case api.VerbApprove:
-		answer, p = s.cfg.Service.Approve(ctx, tenant, r.Data())
+		answer, p = s.cfg.Service.Approve(ctx, tenant, data)
 	case api.VerbDecide:
-		answer, p = s.cfg.Service.Decide(ctx, tenant, r.Data())
+		answer, p = s.cfg.Service.Decide(ctx, tenant, data)
 	case api.VerbCancel:
-		answer, p = s.cfg.Service.Cancel(ctx, tenant, r.Data())
+		answer, p = s.cfg.Service.Cancel(ctx, tenant, data)
 	}
 	if p != nil {
-		s.refuse(r, p)
+		s.refuse(to, p)
 		return
 	}
 	body, err := json.Marshal(answer)
 	if err != nil {
-		s.refuse(r, api.NewProblem(api.ProblemUnavailable, "the answer could not be encoded"))
+		s.refuse(to, api.NewProblem(api.ProblemUnavailable, "the answer could not be encoded"))
 		return
 	}
-	s.reply(r, body, nats.Header{"Content-Type": {ContentTypeJSON}})
+	s.reply(to, body, nats.Header{"Content-Type": {ContentTypeJSON}})
+}
+
+// wait gives a request's place to the next one and counts it among those that
+// wait, if there is room. What it waits for ends with the server.
+func (s *Server) wait(at *place) (context.Context, bool) {
+	waiter := place{s.waiters}
+	if !waiter.take() {
+		return nil, false
+	}
+	at.leave()
+	*at = waiter
+	return s.waits, true
 }
 
 // reply answers on the connection itself: a micro.Request may only be touched
 // before its handler returns, and requests are handled side by side.
-func (s *Server) reply(r micro.Request, body []byte, h nats.Header) {
+func (s *Server) reply(to string, body []byte, h nats.Header) {
 	// Replies go to reply subjects only: the server does not hold a request's
 	// reply subject against what its sender may publish, so an answer could
 	// otherwise be led into the journal or into another tenant's inbox.
-	if !strings.HasPrefix(r.Reply(), "_") {
+	if !strings.HasPrefix(to, "_") {
 		return // nobody waits, or nobody may
 	}
-	if err := s.cfg.Conn.PublishMsg(&nats.Msg{Subject: r.Reply(), Header: h, Data: body}); err != nil {
+	if err := s.cfg.Conn.PublishMsg(&nats.Msg{Subject: to, Header: h, Data: body}); err != nil {
 		s.cfg.Logger.LogAttrs(s.ctx, slog.LevelWarn, "answer not sent", slog.Any("err", err))
 	}
 }
@@ -220,12 +249,12 @@ func tenantOf(subjects events.Subjects, subject, verb string) string {
 	return tenant
 }
 
-func (s *Server) refuse(r micro.Request, p *api.Problem) {
+func (s *Server) refuse(to string, p *api.Problem) {
 	body, err := json.Marshal(p)
 	if err != nil {
 		body = nil
 	}
-	s.reply(r, body, nats.Header{
+	s.reply(to, body, nats.Header{
 		micro.ErrorHeader: {p.Title}, micro.ErrorCodeHeader: {strconv.Itoa(p.Status)}, "Content-Type": {ContentTypeProblem},
 	})
 }
@@ -248,7 +277,7 @@ type Publisher interface {
 }
 
 // Inbox handles one message of a tenant's durable inbox: it is submitted like
-// any request; what can't be accepted goes to the refused subject. An error
+// any request, but nothing waits for its end. What can't be accepted goes to the refused subject. An error
 // means that the message must be delivered again.
 func Inbox(ctx context.Context, log *slog.Logger, svc Service, pub Publisher, tenant string, data []byte, seq uint64, stamp time.Time) error {
 	_, p := svc.Submit(ctx, tenant, data)

@@ -65,10 +65,7 @@ func connect(cfg config) (front.Run, error) {
 			return "", err
 		}
 		c := clients[next.Add(1)%uint64(len(clients))]
-		a, err := c.Submit(ctx, api.SubmitRequest{OperationID: op, Provider: "stub", Account: "main", Action: cfg.action, Args: args})
-		if err == nil && !a.Status.Final() {
-			a, err = c.Wait(ctx, api.GetRequest{OperationID: op}, answerTime)
-		}
+		a, err := c.SubmitAndWait(ctx, api.SubmitRequest{OperationID: op, Provider: "stub", Account: "main", Action: cfg.action, Args: args}, answerTime)
 		if err != nil {
 			return "", err
 		}
