@@ -82,6 +82,8 @@ func rooms() map[string]room {
 		"internal/child":         {never: noBus},
 		"internal/kills":         {ours: []string{"", "api", "events", "internal/access", "internal/child", "internal/natsjournal", "operation", "providers", "providers/simulator"}, third: []string{natsClient, porcupine}, never: []string{natsServer}},
 		"internal/kills/run":     {ours: []string{"internal/kills"}},
+		"internal/fill":          {ours: []string{"events", "internal/access", "internal/config", "internal/integrity", "internal/natsjournal", "internal/node", "providers", "providers/simulator"}, third: []string{natsClient, natsServer}},
+		"internal/fill/run":      {ours: []string{"internal/config", "internal/fill"}},
 		"internal/demo":          {anyOurs: true, anyThird: true},
 		"internal/trial":         {anyOurs: true, third: []string{yaml}, never: noBus},
 		"internal/memledger":     {anyOurs: true, anyThird: true, never: noBus},

@@ -738,5 +738,8 @@ func (n *Node) HTTP() string {
 	return n.http.url
 }
 
+// Lag is how many messages the projection of this process is behind the log.
+func (n *Node) Lag(ctx context.Context) (uint64, error) { return n.projector.Lag(ctx) }
+
 // Ledger is the id of the ledger.
 func (n *Node) Ledger() string { return n.journal.Ledger() }
