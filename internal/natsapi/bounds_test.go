@@ -2,6 +2,7 @@ package natsapi
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -58,7 +59,7 @@ const patience = 20 * time.Second
 
 // serve runs a slow service. ask sends n requests, whose answers come one after
 // the other.
-func serve(t *testing.T) (s *Server, svc *slow, ask func(verb string, n int), answers *nats.Subscription) {
+func serve(t *testing.T) (s *Server, svc *slow, ask func(tenant, verb string, n int), answers *nats.Subscription) {
 	t.Helper()
 	nc := natstest.Connect(t, natstest.Server(t))
 	svc = &slow{release: make(chan struct{})}
@@ -76,10 +77,10 @@ func serve(t *testing.T) (s *Server, svc *slow, ask func(verb string, n int), an
 	if answers, err = nc.SubscribeSync(inbox); err != nil {
 		t.Fatal(err)
 	}
-	ask = func(verb string, n int) {
+	ask = func(tenant, verb string, n int) {
 		t.Helper()
 		for range n {
-			if err := nc.PublishRequest(subjects.API("acme", verb), inbox, []byte("{}")); err != nil {
+			if err := nc.PublishRequest(subjects.API(tenant, verb), inbox, []byte("{}")); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -87,21 +88,24 @@ func serve(t *testing.T) (s *Server, svc *slow, ask func(verb string, n int), an
 	return s, svc, ask, answers
 }
 
-// So many requests are answered at once and no more; those beyond it wait their
-// turn and are answered. A wait beyond its bound is refused and says what to do;
+// So many requests are answered at once and no more, of one tenant and of all; those
+// beyond it wait their turn and are answered. A wait beyond its bound is refused and says what to do;
 // neither takes the other's places.
 func TestRequestsAtOnceAreBoundedExactly(t *testing.T) {
 	t.Parallel()
 	_, svc, ask, answers := serve(t)
-	ask(api.VerbWait, MaxWaiters)
+	ask("acme", api.VerbWait, MaxWaiters)
 	natstest.Eventually(t, patience, "as many waits as there may be", func() bool { return svc.waits.Load() == MaxWaiters })
-	ask(api.VerbWait, 1)
+	ask("acme", api.VerbWait, 1)
 	m, err := answers.NextMsg(patience)
 	if err != nil || !strings.Contains(string(m.Data), string(api.ProblemUnavailable)) || !strings.Contains(string(m.Data), "ask with get") {
 		t.Fatalf("one wait more: got %v, %v", m, err)
 	}
-	ask(api.VerbGet, MaxRequests+1)
-	natstest.Eventually(t, patience, "as many requests as there may be", func() bool { return svc.gets.Load() == MaxRequests })
+	for n := range MaxRequests/MaxTenantRequests + 1 { // the last of them finds no place left
+		ask(fmt.Sprintf("tenant-%d", n), api.VerbGet, MaxTenantRequests+1)
+		want := int64(min(MaxRequests, (n+1)*MaxTenantRequests))
+		natstest.Eventually(t, patience, "as many requests as there may be", func() bool { return svc.gets.Load() == want })
+	}
 	if m, err := answers.NextMsg(100 * time.Millisecond); err == nil {
 		t.Errorf("one request more was answered: %s", m.Data)
 	}
@@ -109,7 +113,7 @@ func TestRequestsAtOnceAreBoundedExactly(t *testing.T) {
 		t.Errorf("got %d requests at once, want %d", n, MaxRequests)
 	}
 	close(svc.release)
-	for n := range MaxWaiters + MaxRequests + 1 {
+	for n := range MaxWaiters + (MaxRequests/MaxTenantRequests+1)*(MaxTenantRequests+1) {
 		if _, err := answers.NextMsg(patience); err != nil {
 			t.Fatalf("after %d answers: %v", n, err)
 		}
@@ -122,18 +126,18 @@ func TestRequestsAtOnceAreBoundedExactly(t *testing.T) {
 func TestSubmitsThatWaitTakeThePlacesOfWaits(t *testing.T) {
 	t.Parallel()
 	s, svc, ask, answers := serve(t)
-	ask(api.VerbSubmit, MaxWaiters)
+	ask("acme", api.VerbSubmit, MaxWaiters)
 	natstest.Eventually(t, patience, "as many waits as there may be", func() bool { return svc.submits.Load() == MaxWaiters })
-	ask(api.VerbSubmit, 1)
+	ask("acme", api.VerbSubmit, 1)
 	if m, err := answers.NextMsg(patience); err != nil || svc.turnedAway.Load() != 1 {
 		t.Fatalf("one submit more: got %v, %v, %d turned away", m, err, svc.turnedAway.Load())
 	}
-	ask(api.VerbWait, 1)
+	ask("acme", api.VerbWait, 1)
 	if m, err := answers.NextMsg(patience); err != nil || !strings.Contains(string(m.Data), "ask with get") {
 		t.Fatalf("one wait more: got %v, %v", m, err)
 	}
-	ask(api.VerbGet, MaxRequests)
-	natstest.Eventually(t, patience, "all the places of other requests", func() bool { return svc.gets.Load() == MaxRequests })
+	ask("acme", api.VerbGet, MaxTenantRequests)
+	natstest.Eventually(t, patience, "all the places of other requests", func() bool { return svc.gets.Load() == MaxTenantRequests })
 	stopped := make(chan error)
 	go func() { stopped <- s.Stop() }()
 	for n := range MaxWaiters {
@@ -144,5 +148,64 @@ func TestSubmitsThatWaitTakeThePlacesOfWaits(t *testing.T) {
 	close(svc.release)
 	if err := <-stopped; err != nil {
 		t.Error(err)
+	}
+}
+
+// I14, I15: a tenant whose line is full is refused more and takes nobody's place:
+// another one's requests are begun at once, and what waits is begun in turn.
+func TestAFloodOfOneTenantDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	l := newLine()
+	begun := map[string]int{}
+	var order []string
+	enter := func(tenant string, bytes int) bool {
+		return l.enter(tenant, bytes, func() { begun[tenant]++; order = append(order, tenant) })
+	}
+	for n := range MaxTenantRequests + MaxTenantLine {
+		if !enter("flood", 1) {
+			t.Fatalf("number %d was refused", n)
+		}
+	}
+	if enter("flood", 1) || begun["flood"] != MaxTenantRequests {
+		t.Errorf("got %d of the flood begun and one more taken, want %d and a refusal", begun["flood"], MaxTenantRequests)
+	}
+	if !enter("calm", 1) || begun["calm"] != 1 {
+		t.Error("another tenant's request was not begun at once")
+	}
+	for n := range MaxRequests - MaxTenantRequests - 1 { // all places are taken
+		enter(fmt.Sprintf("other-%d", n/MaxTenantRequests), 1)
+	}
+	for range 3 {
+		enter("calm", 1)
+	}
+	order = nil
+	for range 6 {
+		l.leave("flood")
+	}
+	if want := "[flood calm flood calm flood calm]"; fmt.Sprint(order) != want {
+		t.Errorf("got the turns %v, want %s", order, want)
+	}
+}
+
+// What waits is bounded by its size, too, and what has left makes room.
+func TestALineIsBoundedByItsBytes(t *testing.T) {
+	t.Parallel()
+	l := newLine()
+	nothing := func() {}
+	for range MaxTenantRequests {
+		l.enter("acme", 1, nothing)
+	}
+	if !l.enter("acme", maxLineBytes, nothing) || l.enter("acme", 1, nothing) {
+		t.Error("the line takes other than its bytes")
+	}
+	l.leave("acme")
+	if !l.enter("acme", maxLineBytes, nothing) {
+		t.Error("what has left the line still counts")
+	}
+	for range MaxTenantRequests + 1 {
+		l.leave("acme")
+	}
+	if l.free != MaxRequests || len(l.busy) != 0 || len(l.lines) != 0 || len(l.turns) != 0 {
+		t.Errorf("left over: %d places, %v, %v, %v", l.free, l.busy, l.lines, l.turns)
 	}
 }
