@@ -129,9 +129,10 @@ const (
 	otherAccount = "other"
 	// crowdSubmitters hand in at the same time.
 	crowdSubmitters = 20
-	// isolationWidth is the executor's: a stuck account has so many requests under
-	// way.
-	isolationWidth = 64
+	// pourRate is how many requests a second are sent without waiting for answers:
+	// several times what a ledger takes, and not so many that sending them is what
+	// the machine does.
+	pourRate = 5000
 )
 
 // RunIsolation measures every case and tells of each row.
@@ -263,7 +264,7 @@ type flooded struct{ taken, refused atomic.Int64 }
 func floods() []flooding {
 	return []flooding{
 		{"submits", fmt.Sprintf("a tenant with %d submitters that wait for nothing but the answer", crowdSubmitters), floodSubmits},
-		{"requests", "a tenant that sends requests without waiting for the answers", floodRequests},
+		{"requests", fmt.Sprintf("a tenant that sends %d requests a second, whatever is answered", pourRate), floodRequests},
 		{"inbox", "a tenant that publishes into its durable inbox, 256 not acknowledged at once", floodInbox},
 		{"all", "all three at once", func(ctx context.Context, s *site, f *flooded) {
 			var wg sync.WaitGroup

@@ -48,7 +48,7 @@ type siteAccount struct {
 // after the provider answers again, and no repeat comes before it. A rate of zero
 // is none.
 func isolationVars(rate int) map[string]string {
-	limits := strconv.Itoa(isolationWidth)
+	limits := "16"
 	if rate > 0 {
 		limits += fmt.Sprintf(", rate: %d/s", rate) // a second member of the same mapping
 	}
@@ -136,7 +136,7 @@ func (s *site) config(dir string, vars map[string]string) (string, error) {
 		"nats":      map[string]any{"store_dir": filepath.Join(dir, "store"), "listen": "127.0.0.1:0"},
 		"tenants":   tenants,
 		"providers": []any{map[string]any{"contract": path, "accounts": accounts}},
-		"executor":  map[string]any{"lease_grace": "1s", "clock_error": "50ms", "width": isolationWidth},
+		"executor":  map[string]any{"lease_grace": "1s", "clock_error": "50ms"},
 		"http":      map[string]any{"listen": "127.0.0.1:0", "profile": true},
 		"log":       map[string]any{"level": "error"},
 	}, "", "  ")
@@ -291,7 +291,13 @@ func (s *site) pour(ctx context.Context, f *flooded, subject string, outstanding
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	_ = sub.SetPendingLimits(-1, -1)
-	for ctx.Err() == nil {
+	began := time.Now()
+	for n := 0; ctx.Err() == nil; n++ {
+		if ahead := time.Duration(n)*time.Second/pourRate - time.Since(began); outstanding == 0 && ahead > 5*time.Millisecond {
+			if pause(ctx, ahead) != nil {
+				return
+			}
+		}
 		if outstanding > 0 {
 			select {
 			case slots <- struct{}{}:

@@ -79,6 +79,7 @@ type Node struct {
 	http      *httpServer
 	executors *dispatch.Dispatcher
 	looks     *dispatch.Dispatcher
+	pace      *dispatch.Pace // of both: a provider's limit counts their requests together
 
 	// stopping is closed when the node stops; failed gets the first error of a
 	// part that must not end.
@@ -119,7 +120,7 @@ func Start(ctx context.Context, opts Options) (*Node, error) {
 	}
 	n := &Node{
 		opts: opts, cfg: opts.Config, log: opts.Logger, failed: make(chan error, 1),
-		stopping: make(chan struct{}), memory: newMemory(),
+		stopping: make(chan struct{}), memory: newMemory(), pace: dispatch.NewPace(),
 		metrics: metrics.New(opts.Version),
 	}
 	n.first, n.work, n.last = newStage(ctx), newStage(ctx), newStage(ctx)
@@ -411,7 +412,7 @@ func (n *Node) makeExecutor() (run func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	n.executors, err = dispatch.New(dispatch.Config{Planner: x, Drain: n.cfg.Executor.Drain, Now: n.clock.Now, Logger: n.log})
+	n.executors, err = dispatch.New(dispatch.Config{Planner: x, Pace: n.pace, Drain: n.cfg.Executor.Drain, Now: n.clock.Now, Logger: n.log})
 	if err != nil {
 		return nil, err
 	}
@@ -441,7 +442,7 @@ func (n *Node) makeReconciler() (run func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	n.looks, err = dispatch.New(dispatch.Config{Planner: r, Drain: n.cfg.Executor.Drain, Now: n.clock.Now, Logger: n.log})
+	n.looks, err = dispatch.New(dispatch.Config{Planner: r, Pace: n.pace, Drain: n.cfg.Executor.Drain, Now: n.clock.Now, Logger: n.log})
 	if err != nil {
 		return nil, err
 	}
