@@ -78,7 +78,7 @@ func rooms() map[string]room {
 		"internal/natswork":      {ours: []string{"events", "providers"}, third: []string{natsClient}, never: []string{natsServer}},
 		"internal/writer":        {ours: []string{"events", "operation"}, never: noBus},
 		"internal/node":          {anyOurs: true, third: []string{natsClient, natsServer, prometheus}, never: []string{module + "/providers/simulator"}},
-		"internal/bench":         {ours: []string{"", "api", "internal/access", "internal/child", "operation", "providers", "providers/simulator"}, third: []string{natsClient, natsServer}},
+		"internal/bench":         {ours: []string{"", "api", "events", "internal/access", "internal/child", "operation", "providers", "providers/simulator"}, third: []string{natsClient, natsServer}},
 		"internal/child":         {never: noBus},
 		"internal/kills":         {ours: []string{"", "api", "events", "internal/access", "internal/child", "internal/natsjournal", "operation", "providers", "providers/simulator"}, third: []string{natsClient, porcupine}, never: []string{natsServer}},
 		"internal/kills/run":     {ours: []string{"internal/kills"}},

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
 
 	"github.com/opledger/opledger"
 	"github.com/opledger/opledger/api"
@@ -108,7 +110,7 @@ func newSite(ctx context.Context, binary, dir string, vars map[string]string) (*
 	return s, nil
 }
 
-func userOf(tenant string) string { return tenant + "-operator" }
+func userOf(tenant string) string { return tenant + "-user" }
 
 // config writes the ledger's configuration; JSON is YAML.
 func (s *site) config(dir string, vars map[string]string) (string, error) {
@@ -127,9 +129,10 @@ func (s *site) config(dir string, vars map[string]string) (string, error) {
 			"secrets": map[string]any{"token": "env://OPLEDGER_BENCH_TOKEN"},
 		})
 	}
-	for _, id := range []string{callerTenant, crowdTenant} {
+	roles := map[string]access.Role{callerTenant: access.RoleOperator, crowdTenant: access.RoleAgent} // an agent has an inbox
+	for id := range roles {
 		tenants = append(tenants, map[string]any{"id": id, "users": []any{
-			map[string]any{"name": userOf(id), "password": "env://OPLEDGER_BENCH_PASSWORD", "role": access.RoleOperator},
+			map[string]any{"name": userOf(id), "password": "env://OPLEDGER_BENCH_PASSWORD", "role": roles[id]},
 		}})
 	}
 	data, err := json.MarshalIndent(map[string]any{
@@ -277,7 +280,7 @@ func (s *site) pour(ctx context.Context, f *flooded, subject string, outstanding
 	inbox := nc.NewInbox()
 	slots := make(chan struct{}, max(outstanding, 1))
 	sub, err := nc.Subscribe(inbox, func(m *nats.Msg) {
-		if m.Header.Get("Nats-Service-Error") != "" || strings.Contains(string(m.Data), `"error":`) || len(m.Data) == 0 {
+		if m.Header.Get(micro.ErrorHeader) != "" || len(m.Data) == 0 || bytes.Contains(m.Data, []byte(`"error":`)) {
 			f.refused.Add(1)
 		} else {
 			f.taken.Add(1)

@@ -88,8 +88,8 @@ func serve(t *testing.T) (s *Server, svc *slow, ask func(tenant, verb string, n 
 	return s, svc, ask, answers
 }
 
-// So many requests are answered at once and no more, of one tenant and of all; those
-// beyond it wait their turn and are answered. A wait beyond its bound is refused and says what to do;
+// So many requests are answered at once and no more; those beyond it wait their
+// turn and are answered. A wait beyond its bound is refused and says what to do;
 // neither takes the other's places.
 func TestRequestsAtOnceAreBoundedExactly(t *testing.T) {
 	t.Parallel()
@@ -101,11 +101,8 @@ func TestRequestsAtOnceAreBoundedExactly(t *testing.T) {
 	if err != nil || !strings.Contains(string(m.Data), string(api.ProblemUnavailable)) || !strings.Contains(string(m.Data), "ask with get") {
 		t.Fatalf("one wait more: got %v, %v", m, err)
 	}
-	for n := range MaxRequests/MaxTenantRequests + 1 { // the last of them finds no place left
-		ask(fmt.Sprintf("tenant-%d", n), api.VerbGet, MaxTenantRequests+1)
-		want := int64(min(MaxRequests, (n+1)*MaxTenantRequests))
-		natstest.Eventually(t, patience, "as many requests as there may be", func() bool { return svc.gets.Load() == want })
-	}
+	ask("acme", api.VerbGet, MaxRequests+1)
+	natstest.Eventually(t, patience, "as many requests as there may be", func() bool { return svc.gets.Load() == MaxRequests })
 	if m, err := answers.NextMsg(100 * time.Millisecond); err == nil {
 		t.Errorf("one request more was answered: %s", m.Data)
 	}
@@ -113,7 +110,7 @@ func TestRequestsAtOnceAreBoundedExactly(t *testing.T) {
 		t.Errorf("got %d requests at once, want %d", n, MaxRequests)
 	}
 	close(svc.release)
-	for n := range MaxWaiters + (MaxRequests/MaxTenantRequests+1)*(MaxTenantRequests+1) {
+	for n := range MaxWaiters + MaxRequests + 1 {
 		if _, err := answers.NextMsg(patience); err != nil {
 			t.Fatalf("after %d answers: %v", n, err)
 		}
@@ -136,8 +133,8 @@ func TestSubmitsThatWaitTakeThePlacesOfWaits(t *testing.T) {
 	if m, err := answers.NextMsg(patience); err != nil || !strings.Contains(string(m.Data), "ask with get") {
 		t.Fatalf("one wait more: got %v, %v", m, err)
 	}
-	ask("acme", api.VerbGet, MaxTenantRequests)
-	natstest.Eventually(t, patience, "all the places of other requests", func() bool { return svc.gets.Load() == MaxTenantRequests })
+	ask("acme", api.VerbGet, MaxRequests)
+	natstest.Eventually(t, patience, "all the places of other requests", func() bool { return svc.gets.Load() == MaxRequests })
 	stopped := make(chan error)
 	go func() { stopped <- s.Stop() }()
 	for n := range MaxWaiters {
@@ -151,32 +148,42 @@ func TestSubmitsThatWaitTakeThePlacesOfWaits(t *testing.T) {
 	}
 }
 
-// I14, I15: a tenant whose line is full is refused more and takes nobody's place:
-// another one's requests are begun at once, and what waits is begun in turn.
+// I14, I15: a tenant that is alone may have every place. Where another sends requests,
+// too, it has its share; what it sends beyond its line is refused, another tenant's is
+// begun at once, and what waits is begun in turn.
 func TestAFloodOfOneTenantDelaysNoOther(t *testing.T) {
 	t.Parallel()
-	l := newLine()
+	now := time.Now()
+	l := newLine(func() time.Time { return now })
 	begun := map[string]int{}
 	var order []string
-	enter := func(tenant string, bytes int) bool {
-		return l.enter(tenant, bytes, func() { begun[tenant]++; order = append(order, tenant) })
+	enter := func(tenant string) bool {
+		return l.enter(tenant, 1, func() { begun[tenant]++; order = append(order, tenant) })
 	}
-	for n := range MaxTenantRequests + MaxTenantLine {
-		if !enter("flood", 1) {
+	for n := range MaxRequests + MaxTenantLine {
+		if !enter("flood") {
 			t.Fatalf("number %d was refused", n)
 		}
 	}
-	if enter("flood", 1) || begun["flood"] != MaxTenantRequests {
-		t.Errorf("got %d of the flood begun and one more taken, want %d and a refusal", begun["flood"], MaxTenantRequests)
+	if enter("flood") || begun["flood"] != MaxRequests {
+		t.Errorf("got %d of the flood begun and one more taken, want %d and a refusal", begun["flood"], MaxRequests)
 	}
-	if !enter("calm", 1) || begun["calm"] != 1 {
-		t.Error("another tenant's request was not begun at once")
+	enter("calm")
+	l.leave("flood") // the next place is the other tenant's
+	if begun["calm"] != 1 {
+		t.Error("the other tenant's request was not begun first")
 	}
-	for n := range MaxRequests - MaxTenantRequests - 1 { // all places are taken
-		enter(fmt.Sprintf("other-%d", n/MaxTenantRequests), 1)
+	for range MaxRequests - MaxTenantRequests - 1 {
+		l.leave("flood") // goes down to its share
+	}
+	if begun["flood"] != MaxRequests || !enter("calm") || begun["calm"] != 2 {
+		t.Errorf("got %d of the flood and %d of the other begun", begun["flood"], begun["calm"])
+	}
+	for n := range MaxRequests - MaxTenantRequests - 2 { // all places are taken
+		enter(fmt.Sprintf("other-%d", n/MaxTenantRequests))
 	}
 	for range 3 {
-		enter("calm", 1)
+		enter("calm")
 	}
 	order = nil
 	for range 6 {
@@ -185,14 +192,21 @@ func TestAFloodOfOneTenantDelaysNoOther(t *testing.T) {
 	if want := "[flood calm flood calm flood calm]"; fmt.Sprint(order) != want {
 		t.Errorf("got the turns %v, want %s", order, want)
 	}
+	now = now.Add(mixedFor)
+	for n := range MaxRequests - MaxTenantRequests - 2 {
+		l.leave(fmt.Sprintf("other-%d", n/MaxTenantRequests))
+	}
+	if l.free != 0 || len(l.turns) != 1 {
+		t.Errorf("alone again, the flood leaves %d places unused", l.free)
+	}
 }
 
 // What waits is bounded by its size, too, and what has left makes room.
 func TestALineIsBoundedByItsBytes(t *testing.T) {
 	t.Parallel()
-	l := newLine()
+	l := newLine(time.Now)
 	nothing := func() {}
-	for range MaxTenantRequests {
+	for range MaxRequests {
 		l.enter("acme", 1, nothing)
 	}
 	if !l.enter("acme", maxLineBytes, nothing) || l.enter("acme", 1, nothing) {
@@ -202,7 +216,7 @@ func TestALineIsBoundedByItsBytes(t *testing.T) {
 	if !l.enter("acme", maxLineBytes, nothing) {
 		t.Error("what has left the line still counts")
 	}
-	for range MaxTenantRequests + 1 {
+	for range MaxRequests + 1 {
 		l.leave("acme")
 	}
 	if l.free != MaxRequests || len(l.busy) != 0 || len(l.lines) != 0 || len(l.turns) != 0 {

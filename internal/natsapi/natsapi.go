@@ -41,10 +41,11 @@ type Service interface {
 
 // Bounds of the service.
 const (
-	// MaxRequests is how many requests are answered at once, MaxTenantRequests
-	// how many of one tenant; more wait, each tenant's in a line of its own.
+	// MaxRequests is how many requests are answered at once, MaxTenantRequests how
+	// many of one tenant if another has sent one within the last second; more wait,
+	// each tenant's in a line of its own.
 	MaxRequests       = 256
-	MaxTenantRequests = 32
+	MaxTenantRequests = 16
 	// MaxTenantLine is how many of a tenant wait; more are told that the ledger is
 	// not available. maxLineBytes bounds their sizes together.
 	MaxTenantLine = 10_000
@@ -100,7 +101,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{
-		cfg: cfg, line: newLine(), waiters: make(chan struct{}, MaxWaiters),
+		cfg: cfg, line: newLine(time.Now), waiters: make(chan struct{}, MaxWaiters),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.waits, s.stopWaits = context.WithCancel(s.ctx)
