@@ -101,8 +101,8 @@ type Beside struct {
 	Refused int     `json:"flood_refused,omitempty"`
 	Errors  int     `json:"errors"`
 
-	// Unknown outcomes were settled within Seconds of the moment at which the
-	// provider answered again.
+	// Unknown outcomes, all due at once, were settled within Seconds of the start of
+	// the process.
 	Unknown int     `json:"unknown,omitempty"`
 	Seconds float64 `json:"seconds,omitempty"`
 	// Limit is the contract's, RequestsPerS the provider's own count over that
@@ -321,7 +321,8 @@ func (c Isolation) flood(ctx context.Context, kind flooding, told func(Beside) e
 }
 
 // unknown has an account lose its answers, also those of lookups, until many
-// outcomes are unknown; then it answers again.
+// outcomes are unknown. The ledger is killed; when every one of them is due the
+// provider answers again, and the ledger starts.
 func (c Isolation) unknown(ctx context.Context, told func(Beside) error) error {
 	dir, err := c.dir("unknown")
 	if err != nil {
@@ -353,8 +354,15 @@ func (c Isolation) unknown(ctx context.Context, told func(Beside) error) error {
 	if err := s.untilUnknown(ctx, c.Waiting, c.Rate); err != nil {
 		return err
 	}
-	answering, err := s.answerAgain(ctx)
-	if err != nil {
+	s.kill()
+	if err := s.accounts[otherAccount].client.DeleteRules(ctx); err != nil {
+		return err
+	}
+	if err := pause(ctx, firstLook); err != nil {
+		return err
+	}
+	answering := time.Now()
+	if err := s.start(ctx); err != nil {
 		return err
 	}
 	stop := make(chan struct{})
@@ -475,12 +483,6 @@ func (s *site) untilUnknown(ctx context.Context, n, rate int) error {
 			return err
 		}
 	}
-}
-
-// answerAgain ends the loss of answers and returns when.
-func (s *site) answerAgain(ctx context.Context) (time.Time, error) {
-	err := s.accounts[otherAccount].client.DeleteRules(ctx)
-	return time.Now(), err
 }
 
 // untilSettled waits until no outcome is unknown; it returns how many still are

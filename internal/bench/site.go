@@ -33,6 +33,8 @@ import (
 // of one contract, each with a provider of its own.
 type site struct {
 	cancel   context.CancelFunc
+	command  child.Command
+	password string
 	ledger   *child.Process
 	accounts map[string]*siteAccount
 	conns    map[string][]*nats.Conn
@@ -46,23 +48,25 @@ type siteAccount struct {
 	client *simulator.Client
 }
 
-// isolationVars are the times and limits of the contract. The first look comes
-// after the provider answers again, and no repeat comes before it. A rate of zero
-// is none.
+// firstLook is when an unknown outcome is looked for first: late enough for many of
+// them to have been made.
+const firstLook = 25 * time.Second
+
+// isolationVars are the times and limits of the contract. A rate of zero is none.
 func isolationVars(rate int) map[string]string {
 	limits := "16"
 	if rate > 0 {
 		limits += fmt.Sprintf(", rate: %d/s", rate) // a second member of the same mapping
 	}
 	return map[string]string{
-		"total": "10s", "late_apply": "1s", "lag": "100ms", "schedule": "1s, 5s, 10s, 30s, 1m, 2m", "probe_cache": "10m", "concurrency": limits,
+		"total": "10s", "late_apply": "1s", "lag": "100ms", "schedule": firstLook.String() + ", 5s, 10s, 30s, 1m, 2m", "probe_cache": "10m", "concurrency": limits,
 	}
 }
 
 func newSite(ctx context.Context, binary, dir string, vars map[string]string) (*site, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &site{
-		cancel: cancel, run: strings.ToLower(rand.Text()[:8]), accounts: make(map[string]*siteAccount),
+		cancel: cancel, password: rand.Text(), run: strings.ToLower(rand.Text()[:8]), accounts: make(map[string]*siteAccount),
 		conns: make(map[string][]*nats.Conn), clients: make(map[string][]*opledger.Client),
 	}
 	fail := func(err error) (*site, error) {
@@ -80,34 +84,55 @@ func newSite(ctx context.Context, binary, dir string, vars map[string]string) (*
 		}
 		s.accounts[name] = &siteAccount{p, c}
 	}
-	password := rand.Text()
 	config, err := s.config(dir, vars)
 	if err != nil {
 		return fail(err)
 	}
-	s.ledger, err = child.Start(ctx, child.Command{
+	s.command = child.Command{
 		Binary: binary, Args: []string{"serve", "--json", "--config", config}, Log: filepath.Join(dir, "ledger.log"),
-		Env: []string{"OPLEDGER_BENCH_PASSWORD=" + password, "OPLEDGER_BENCH_TOKEN=" + simulator.DefaultToken},
-	})
-	if err != nil {
+		Env: []string{"OPLEDGER_BENCH_PASSWORD=" + s.password, "OPLEDGER_BENCH_TOKEN=" + simulator.DefaultToken},
+	}
+	if err := s.start(ctx); err != nil {
 		return fail(err)
+	}
+	return s, nil
+}
+
+// start starts the ledger and connects the clients.
+func (s *site) start(ctx context.Context) (err error) {
+	if s.ledger, err = child.Start(ctx, s.command); err != nil {
+		return err
 	}
 	for _, tenant := range []string{callerTenant, crowdTenant} {
 		for range maxConns {
 			name := userOf(tenant)
-			nc, err := nats.Connect(s.ledger.Ready.NATS, nats.UserInfo(name, password), nats.CustomInboxPrefix(access.InboxPrefix(name)))
+			nc, err := nats.Connect(s.ledger.Ready.NATS, nats.UserInfo(name, s.password), nats.CustomInboxPrefix(access.InboxPrefix(name)))
 			if err != nil {
-				return fail(fmt.Errorf("bench: connect: %w", err))
+				return fmt.Errorf("bench: connect: %w", err)
 			}
 			s.conns[tenant] = append(s.conns[tenant], nc)
 			c, err := opledger.NewClient(opledger.ClientConfig{Conn: nc, Tenant: tenant, Timeout: answerTime})
 			if err != nil {
-				return fail(err)
+				return err
 			}
 			s.clients[tenant] = append(s.clients[tenant], c)
 		}
 	}
-	return s, nil
+	return nil
+}
+
+// kill ends the ledger at once.
+func (s *site) kill() {
+	for _, conns := range s.conns {
+		for _, nc := range conns {
+			nc.Close()
+		}
+	}
+	clear(s.conns)
+	clear(s.clients)
+	if s.ledger != nil {
+		s.ledger.Kill()
+	}
 }
 
 func userOf(tenant string) string { return tenant + "-user" }
@@ -151,14 +176,7 @@ func (s *site) config(dir string, vars map[string]string) (string, error) {
 }
 
 func (s *site) close() {
-	for _, conns := range s.conns {
-		for _, nc := range conns {
-			nc.Close()
-		}
-	}
-	if s.ledger != nil {
-		s.ledger.Kill()
-	}
+	s.kill()
 	s.cancel()
 }
 

@@ -120,8 +120,9 @@ type lane struct {
 	spacing time.Duration
 	running int
 	// promised is how many places are kept for items that were let out, so that
-	// a newcomer does not take them. With a spacing it is one at most.
-	promised int
+	// a newcomer does not take them. gifts are the times to start of those that
+	// did not take theirs.
+	promised, gifts int
 	// parked are the operations that wait for a run, by tenant; turns are the
 	// tenants that have some, in the order in which they are served.
 	parked map[string]*parked
@@ -305,6 +306,7 @@ func (d *Dispatcher) planned(ctx context.Context, it *item, plan Plan, err error
 		l := d.lanes[turn]
 		l.promised--
 		if err != nil || plan.Lane != turn || plan.Run == nil {
+			l.give()
 			d.advance(turn, l) // it passed: the next one may go
 		}
 	}
@@ -330,20 +332,21 @@ func (d *Dispatcher) planned(ctx context.Context, it *item, plan Plan, err error
 	l.width, l.spacing, it.until = max(plan.Width, 1), plan.Spacing, plan.Until
 	switch mine := turn == plan.Lane; {
 	case l.running+l.promised >= l.width:
+		if mine {
+			l.give()
+		}
 		l.park(it)
 		return
-	case l.spacing <= 0:
-	case !mine && (len(l.turns) > 0 || l.promised > 0), !d.mayStart(plan.Lane, l):
+	case l.spacing <= 0 || mine: // who was let out has his time
+	case len(l.turns) > 0 || !d.mayStart(plan.Lane, l):
 		l.park(it)
 		d.advance(plan.Lane, l)
 		return
+	default:
+		l.booked = false
 	}
 	l.running++
-	l.booked = false
 	d.active++
-	if l.spacing > 0 {
-		d.advance(plan.Lane, l) // books the time of the next one
-	}
 	go func() {
 		again := plan.Run(ctx)
 		if plan.Spacing > 0 && again.More > 0 {
@@ -368,28 +371,41 @@ func (d *Dispatcher) mayStart(name string, l *lane) bool {
 	return !now.Before(l.slot)
 }
 
-// advance plans the next waiting item of a lane anew, if there is a place for it
-// and its time has come: what it wanted to do may be out of date.
+// give keeps a time to start that was not taken.
+func (l *lane) give() {
+	if l.spacing > 0 {
+		l.gifts++
+	}
+}
+
+// advance plans waiting items of a lane anew, as many as there are places for and
+// times to start: what they wanted to do may be out of date.
 func (d *Dispatcher) advance(name string, l *lane) {
-	switch {
-	case len(l.turns) == 0:
+	for len(l.turns) > 0 && l.running+l.promised < l.width {
+		switch {
+		case l.gifts > 0:
+			l.gifts--
+		case l.spacing <= 0:
+		case d.mayStart(name, l):
+			l.booked = false
+		default:
+			d.ring(name, l)
+			return
+		}
+		it := l.next()
+		it.again, it.working = false, false
+		it.at = time.Time{} // before all that has no turn
+		it.turn = name
+		l.promised++
+		heap.Push(&d.queue, it)
+		d.nudge()
+	}
+	if len(l.turns) == 0 {
+		l.gifts = 0
 		if l.running == 0 && l.promised == 0 {
 			delete(d.lanes, name)
 		}
-		return
-	case l.running+l.promised >= l.width, l.spacing > 0 && l.promised > 0:
-		return // who holds the place calls again
-	case l.spacing > 0 && !d.mayStart(name, l):
-		d.ring(name, l)
-		return
 	}
-	it := l.next()
-	it.again, it.working = false, false
-	it.at = time.Time{} // before all that has no turn
-	it.turn = name
-	l.promised++
-	heap.Push(&d.queue, it)
-	d.nudge()
 }
 
 // ring wakes a lane when its next start has its time.

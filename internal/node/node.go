@@ -435,7 +435,7 @@ func (n *Node) makeReconciler() (run func(), err error) {
 	}
 	r, err := reconciler.New(reconciler.Config{
 		Recorder: n.writer, States: n.states(), Adapters: n.registry, Worker: n.worker, Predecessors: predecessors,
-		LeaseGrace: n.cfg.Executor.LeaseGrace, ClockError: n.cfg.Executor.ClockError,
+		LeaseGrace: n.cfg.Executor.LeaseGrace, ClockError: n.cfg.Executor.ClockError, Width: n.cfg.Executor.Width,
 		Now: n.clock.Now, Random: mathrand.Float64, Logger: n.log,
 		Observe: reconciler.Observer{Looked: n.metrics.Looked, Lagged: n.metrics.Lagged, Decided: n.metrics.Decided},
 	})
