@@ -64,6 +64,19 @@ func isolationVars(rate int) map[string]string {
 }
 
 func newSite(ctx context.Context, binary, dir string, vars map[string]string) (*site, error) {
+	s, err := prepareSite(ctx, binary, dir, vars)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.start(ctx); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// prepareSite is a site whose ledger has not been started yet.
+func prepareSite(ctx context.Context, binary, dir string, vars map[string]string) (*site, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &site{
 		cancel: cancel, password: rand.Text(), run: strings.ToLower(rand.Text()[:8]), accounts: make(map[string]*siteAccount),
@@ -91,9 +104,6 @@ func newSite(ctx context.Context, binary, dir string, vars map[string]string) (*
 	s.command = child.Command{
 		Binary: binary, Args: []string{"serve", "--json", "--config", config}, Log: filepath.Join(dir, "ledger.log"),
 		Env: []string{"OPLEDGER_BENCH_PASSWORD=" + s.password, "OPLEDGER_BENCH_TOKEN=" + simulator.DefaultToken},
-	}
-	if err := s.start(ctx); err != nil {
-		return fail(err)
 	}
 	return s, nil
 }
@@ -148,14 +158,15 @@ func (s *site) config(dir string, vars map[string]string) (string, error) {
 		return "", fmt.Errorf("bench: %w", err)
 	}
 	var accounts, tenants []any
-	for name, a := range s.accounts {
+	for _, name := range []string{goodAccount, otherAccount} {
+		a := s.accounts[name]
 		accounts = append(accounts, map[string]any{
 			"id": name, "provider_id": simulator.DefaultAccount, "base_url": a.url, "allow_loopback": true,
 			"secrets": map[string]any{"token": "env://OPLEDGER_BENCH_TOKEN"},
 		})
 	}
 	roles := map[string]access.Role{callerTenant: access.RoleOperator, crowdTenant: access.RoleAgent} // an agent has an inbox
-	for id := range roles {
+	for _, id := range []string{callerTenant, crowdTenant} {
 		tenants = append(tenants, map[string]any{"id": id, "users": []any{
 			map[string]any{"name": userOf(id), "password": "env://OPLEDGER_BENCH_PASSWORD", "role": roles[id]},
 		}})
@@ -336,6 +347,14 @@ func (s *site) pour(ctx context.Context, f *flooded, subject string, outstanding
 
 // unknown is how many outcomes are unknown, by the ledger's own gauge.
 func (s *site) unknown(ctx context.Context) (int, error) {
+	n, err := s.metric(ctx, func(name string) bool {
+		return strings.HasPrefix(name, "opledger_operations{") && strings.Contains(name, `status="unknown"`)
+	})
+	return int(n), err
+}
+
+// metric adds up the ledger's metrics with the wanted names, labels included.
+func (s *site) metric(ctx context.Context, want func(name string) bool) (float64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.ledger.Ready.HTTP+"/metrics", nil)
 	if err != nil {
 		return 0, fmt.Errorf("bench: %w", err)
@@ -345,19 +364,19 @@ func (s *site) unknown(ctx context.Context) (int, error) {
 		return 0, fmt.Errorf("bench: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	n := 0
+	sum := 0.0
 	lines := bufio.NewScanner(resp.Body)
 	for lines.Scan() {
-		if name, value, ok := strings.Cut(lines.Text(), "} "); ok &&
-			strings.HasPrefix(name, "opledger_operations{") && strings.Contains(name, `status="unknown"`) {
-			v, err := strconv.ParseFloat(value, 64)
+		line := lines.Text()
+		if at := strings.LastIndexByte(line, ' '); at > 0 && want(line[:at]) {
+			v, err := strconv.ParseFloat(line[at+1:], 64)
 			if err != nil {
-				return 0, fmt.Errorf("bench: %s: %w", name, err)
+				return 0, fmt.Errorf("bench: %s: %w", line, err)
 			}
-			n += int(v)
+			sum += v
 		}
 	}
-	return n, lines.Err()
+	return sum, lines.Err()
 }
 
 // duplicates counts the wishes with several objects at the providers.
