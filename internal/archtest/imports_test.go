@@ -84,6 +84,7 @@ func rooms() map[string]room {
 		"internal/kills/run":     {ours: []string{"internal/kills"}},
 		"internal/fill":          {ours: []string{"events", "internal/access", "internal/config", "internal/integrity", "internal/natsjournal", "internal/node", "providers", "providers/simulator"}, third: []string{natsClient, natsServer}},
 		"internal/fill/run":      {ours: []string{"internal/config", "internal/fill"}},
+		"internal/fill/growth":   {ours: []string{"internal/bench", "internal/config", "internal/fill"}},
 		"internal/demo":          {anyOurs: true, anyThird: true},
 		"internal/trial":         {anyOurs: true, third: []string{yaml}, never: noBus},
 		"internal/memledger":     {anyOurs: true, anyThird: true, never: noBus},
