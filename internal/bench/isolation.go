@@ -194,7 +194,7 @@ type sample struct {
 	rss     float64
 }
 
-func (s sample) rate() float64 { return ratio(float64(len(s.latency)), s.spent.Seconds()) }
+func (s *sample) rate() float64 { return ratio(float64(len(s.latency)), s.spent.Seconds()) }
 
 func (s *sample) add(o sample) {
 	s.latency = append(s.latency, o.latency...)

@@ -120,7 +120,12 @@ func TestSharedPaceIsKeptTogether(t *testing.T) {
 			for i := range 1000 {
 				d.Wake(key(i), 0)
 			}
-			return func() { cancel(); <-done }
+			return func() {
+				cancel()
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			}
 		}
 		stops := []func(){run("attempts", 0), run("looks", 1)}
 		time.Sleep(30 * time.Second)

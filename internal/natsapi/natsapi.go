@@ -154,11 +154,11 @@ func (s *Server) accept(verb string, r micro.Request) {
 			s.refuse(q.to, api.NewProblem(api.ProblemUnavailable, "too many wait requests; ask with get"))
 			return
 		}
-		go s.answer(q, &place{s.leaveWaiter}, s.waits, waitTimeout)
+		go s.answer(s.waits, q, &place{s.leaveWaiter}, waitTimeout)
 		return
 	}
 	if !s.line.enter(q.tenant, len(q.data), func() {
-		go s.answer(q, &place{func() { s.line.leave(q.tenant) }}, s.ctx, requestTimeout)
+		go s.answer(s.ctx, q, &place{func() { s.line.leave(q.tenant) }}, requestTimeout)
 	}) {
 		s.wg.Done()
 		s.refuse(q.to, api.NewProblem(api.ProblemUnavailable, "too many requests of this tenant wait already; send it again later"))
@@ -187,7 +187,7 @@ func (s *Server) takeWaiter() bool {
 
 func (s *Server) leaveWaiter() { <-s.waiters }
 
-func (s *Server) answer(q request, at *place, life context.Context, timeout time.Duration) {
+func (s *Server) answer(life context.Context, q request, at *place, timeout time.Duration) {
 	defer func() { at.leave(); s.wg.Done() }()
 	ctx, cancel := context.WithTimeout(life, timeout)
 	defer cancel()

@@ -523,25 +523,40 @@ const sweepEvery = 15 * time.Second
 func (n *Node) sweep(ctx context.Context) error {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
-	for {
+	for round := 0; ; round++ {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		for _, o := range n.index.Due(n.clock.Now().Add(-sweepEvery), overdue, sweepLimit) {
+		for i, o := range n.index.Due(n.clock.Now().Add(-sweepEvery), overdue, sweepLimit) {
+			if i%sweepPart == sweepPart-1 {
+				select { // what waits behind a provider that is stuck must not be a load for the others
+				case <-ctx.Done():
+					return nil
+				case <-time.After(sweepPause):
+				}
+			}
 			k := dispatch.Key{Tenant: o.Tenant, Operation: o.OperationID}
 			if n.executors != nil {
 				n.executors.Wake(k, o.Version)
 			}
-			if n.looks != nil {
+			// Of what waits for an attempt the reconciler ends what has no time left.
+			if n.looks != nil && (o.NextAction != events.NextAttempt || n.executors == nil || round%sweepRounds == 0) {
 				n.looks.Wake(k, o.Version)
 			}
 		}
 	}
 }
 
-const sweepLimit = 100_000
+const (
+	sweepLimit = 100_000
+	// sweepPart is how many operations are woken before a pause of sweepPause,
+	// sweepRounds how often the reconciler is not told of overdue attempts.
+	sweepPart   = 100
+	sweepPause  = 100 * time.Millisecond
+	sweepRounds = 4
+)
 
 // overdue: what happens by itself.
 func overdue(a events.NextAction) bool { return a != events.NextDecision && a != events.NextNone }
