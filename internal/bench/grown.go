@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -72,6 +73,17 @@ func (g Grown) Measure(ctx context.Context) (Stage, error) {
 	if st.FsyncPerS, err = SyncRate(g.Dir, baselineTime); err != nil {
 		return st, err
 	}
+	// The consumers read past what was filled in while nobody read it, once.
+	if err := s.start(ctx); err != nil {
+		return st, err
+	}
+	if err := s.caughtUp(ctx); err != nil {
+		return st, err
+	}
+	if err := s.ledger.Stop(growStop); err != nil {
+		return st, err
+	}
+	s.kill()
 	began := time.Now()
 	if err := s.start(ctx); err != nil {
 		return st, err
@@ -107,6 +119,22 @@ func (g Grown) Measure(ctx context.Context) (Stage, error) {
 	st.ProjectionMiB = mib(diskBytes(filepath.Join(streams, "KV_OPLEDGER_OPERATIONS")))
 	st.StoreMiB = mib(diskBytes(store))
 	return st, err
+}
+
+// caughtUp waits until the consumers of the log have no message left and nothing
+// waits to be planned.
+func (s *site) caughtUp(ctx context.Context) error {
+	for {
+		left, err := s.metric(ctx, func(name string) bool {
+			return strings.HasPrefix(name, "opledger_consumer_pending{") || strings.HasPrefix(name, "opledger_waiting_operations{")
+		})
+		if err != nil || left == 0 {
+			return err
+		}
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
 }
 
 func mib(n int64) float64 { return float64(n) / (1 << 20) }

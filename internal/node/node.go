@@ -552,7 +552,7 @@ func (n *Node) sweep(ctx context.Context) error {
 const (
 	sweepLimit = 100_000
 	// sweepPart is how many operations are woken before a pause of sweepPause,
-	// sweepRounds how often the reconciler is not told of overdue attempts.
+	// sweepRounds in which of the sweeps the reconciler is told of overdue attempts.
 	sweepPart   = 100
 	sweepPause  = 100 * time.Millisecond
 	sweepRounds = 4
