@@ -31,6 +31,7 @@ func bounds() map[string]string {
 		"evidence kept in the state": fmt.Sprintf("the last %d", operation.MaxEvidenceKept),
 		"one wait":                   fmt.Sprintf("%d s", int(intake.MaxWait.Seconds())),
 		"one page of a list":         fmt.Sprintf("%d operations", intake.MaxList),
-		"requests answered at once":  fmt.Sprintf("%d, and %s waits, those of a submit counted", natsapi.MaxRequests, thousands(natsapi.MaxWaiters)),
+		"requests answered at once":  fmt.Sprintf("%d, of them %d of one tenant if another sends requests, too; and %s waits, those of a submit counted", natsapi.MaxRequests, natsapi.MaxTenantRequests, thousands(natsapi.MaxWaiters)),
+		"requests of a tenant that wait for that": fmt.Sprintf("%s, 16 MiB together; more are refused as `unavailable`", thousands(natsapi.MaxTenantLine)),
 	}
 }

@@ -274,7 +274,7 @@ func (x *Executor) Plan(ctx context.Context, k dispatch.Key, min uint64) (dispat
 		return dispatch.Plan{Again: dispatch.Again{At: until, Min: s.Version}}, nil
 	}
 	width, spacing := x.cfg.Width, time.Duration(0)
-	if l, ok := a.(Limited); ok {
+	if l, ok := a.(providers.Limited); ok {
 		w, sp := l.Limit(s.Intent.Action)
 		spacing = sp
 		if w > 0 && w < width {
@@ -282,17 +282,14 @@ func (x *Executor) Plan(ctx context.Context, k dispatch.Key, min uint64) (dispat
 		}
 	}
 	return dispatch.Plan{
-		Lane: lane, Width: width, Spacing: spacing,
+		Lane: lane, Width: width, Spacing: spacing, Until: step.ValidUntil,
 		Run: func(ctx context.Context) dispatch.Again {
-			return x.run(ctx, lane, f)
+			ctx, sent := providers.Counted(ctx)
+			again := x.run(ctx, lane, f)
+			again.More = max(sent()-1, 0)
+			return again
 		},
 	}, nil
-}
-
-// Limited is an adapter that bounds the requests of one account: how many at
-// once (zero: no bound), and the least time between two.
-type Limited interface {
-	Limit(action string) (concurrency int, spacing time.Duration)
 }
 
 func (x *Executor) run(ctx context.Context, lane string, f flight) dispatch.Again {

@@ -203,6 +203,20 @@ func (c Contract) keyDeadline(firstSend time.Time) (time.Time, bool) {
 	return firstSend.Add(c.Retention - c.Margin), true
 }
 
+// RetryUntil is when the time ends in which a repeat of an operation whose outcome
+// is unknown can still be permitted: that of its key, and its deadline. Zero means
+// that no repeat comes by itself, or that it has no end.
+func RetryUntil(s State, c Contract) time.Time {
+	if s.Status != StatusUnknown || s.NoRepeat || s.Sighted || s.Intent.OnUnknown == events.OnUnknownReview {
+		return time.Time{}
+	}
+	end := c.deadline(s)
+	if limit, ok := c.keyDeadline(s.FirstSend); ok {
+		end = earliest(limit, end)
+	}
+	return end
+}
+
 // Outcome is what one answer says about this request, in the contract's words.
 type Outcome struct {
 	Word OutcomeWord

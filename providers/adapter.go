@@ -49,3 +49,9 @@ var ErrNotMine = errors.New("providers: this process lacks the contract, the acc
 
 // ErrProbe is returned when the account probe got no readable answer.
 var ErrProbe = errors.New("providers: account probe")
+
+// Limited is an adapter that bounds the requests of one account: how many at
+// once (zero: no bound), and the least time between two.
+type Limited interface {
+	Limit(action string) (concurrency int, spacing time.Duration)
+}

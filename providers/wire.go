@@ -251,6 +251,7 @@ type exchange struct {
 func send(ctx context.Context, rt http.RoundTripper, req *http.Request) exchange {
 	w := &watch{}
 	start := time.Now()
+	count(ctx)
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: w.gotConn})
 	req = req.WithContext(ctx)
 	var x exchange

@@ -57,8 +57,8 @@ type Config struct {
 	ClockError time.Duration
 	// LookTimeout bounds one lookup with all its pages. Zero means 30 s.
 	LookTimeout time.Duration
-	// Width is how many lookups of one provider account run at once. Zero
-	// means 4.
+	// Width is how many lookups of one provider account run at once, unless the
+	// contract says less. Zero means 4.
 	Width int
 	// Now is the wall clock, Random draws from [0, 1).
 	Now    func() time.Time
@@ -151,10 +151,7 @@ func (r *Reconciler) Plan(ctx context.Context, k dispatch.Key, min uint64) (disp
 		case operation.DoWait:
 			return dispatch.Plan{Again: dispatch.Again{At: step.At, Min: s.Version}}, nil
 		case operation.DoLook:
-			return dispatch.Plan{
-				Lane: s.Intent.Provider + "/" + s.Intent.Account.Name, Width: r.cfg.Width,
-				Run: func(ctx context.Context) dispatch.Again { return r.look(ctx, s, c, a) },
-			}, nil
+			return r.lookPlan(s, c, a), nil
 		case operation.DoAppend:
 			s, err = r.cfg.Recorder.Append(ctx, s, r.cfg.Worker, step.Append...)
 			if errors.Is(err, events.ErrConflict) {
@@ -168,6 +165,28 @@ func (r *Reconciler) Plan(ctx context.Context, k dispatch.Key, min uint64) (disp
 		}
 	}
 	return dispatch.Plan{Again: dispatch.Again{At: r.cfg.Now(), Min: s.Version}}, nil
+}
+
+// lookPlan has a look run in the lane of the provider account, inside the contract's
+// limits. Where many wait, those come first whose time for a repeat ends first.
+func (r *Reconciler) lookPlan(s operation.State, c operation.Contract, a providers.Adapter) dispatch.Plan {
+	width, spacing := r.cfg.Width, time.Duration(0)
+	if l, ok := a.(providers.Limited); ok {
+		w, sp := l.Limit(s.Intent.Action)
+		spacing = sp
+		if w > 0 && w < width {
+			width = w
+		}
+	}
+	return dispatch.Plan{
+		Lane: s.Intent.Provider + "/" + s.Intent.Account.Name, Width: width, Spacing: spacing, Until: operation.RetryUntil(s, c),
+		Run: func(ctx context.Context) dispatch.Again {
+			ctx, sent := providers.Counted(ctx)
+			again := r.look(ctx, s, c, a)
+			again.More = max(sent()-1, 0)
+			return again
+		},
+	}
 }
 
 // notMine leaves an operation to others, but records what needs no contract: that

@@ -19,7 +19,9 @@ import (
 func newBench() *cobra.Command {
 	var cfg bench.Config
 	var loads []string
-	var asJSON bool
+	var asJSON, isolation bool
+	var cases []string
+	var beside bench.Isolation
 	cmd := &cobra.Command{
 		Use: "bench", Short: "Measure the ledger on this machine, with its disk as the yardstick", Args: cobra.NoArgs,
 		Long: `Run the ledger in a process of its own, with the durable setting, under callers
@@ -36,7 +38,14 @@ to providers of the classes K1, K2 and K4.`,
 			for _, l := range loads {
 				cfg.Loads = append(cfg.Loads, bench.Load(l))
 			}
-			if err := cfg.Check(); err != nil {
+			for _, c := range cases {
+				beside.Cases = append(beside.Cases, bench.Case(c))
+			}
+			check := cfg.Check
+			if isolation {
+				check = beside.Check
+			}
+			if err := check(); err != nil {
 				return &codeError{code: exitUsage, err: err}
 			}
 			var err error
@@ -49,6 +58,10 @@ to providers of the classes K1, K2 and K4.`,
 			defer func() { _ = os.RemoveAll(cfg.Dir) }()
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
+			if isolation {
+				beside.Binary, beside.Dir = cfg.Binary, cfg.Dir
+				return runIsolation(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr(), beside, asJSON)
+			}
 			return runBench(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr(), cfg, asJSON)
 		},
 	}
@@ -59,6 +72,13 @@ to providers of the classes K1, K2 and K4.`,
 	f.DurationVar(&cfg.Duration, "duration", 3*time.Second, "time of one cell")
 	f.DurationVar(&cfg.Warm, "warm", 500*time.Millisecond, "time before it that is not counted")
 	f.BoolVar(&cfg.Apart, "apart", false, "store every event alone, to compare with")
+	f.BoolVar(&isolation, "isolation", false, "measure what callers lose by what happens beside them, instead of cells")
+	f.StringSliceVar(&cases, "cases", []string{"stuck", "flood", "unknown"}, "with --isolation: what happens beside the callers")
+	f.IntVar(&beside.Callers, "isolation-callers", 8, "with --isolation: callers with one operation under way each")
+	f.IntVar(&beside.Waiting, "waiting", 10_000, "with --isolation: operations that wait, or are unknown")
+	f.DurationVar(&beside.Segment, "segment", 2*time.Second, "with --isolation: time of one measurement")
+	f.IntVar(&beside.Rounds, "rounds", 5, "with --isolation: measurements of each kind, in turn")
+	f.IntVar(&beside.Rate, "rate", 500, "with --isolation: requests per second that the contract of the unknown outcomes allows")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object per cell and one with the totals")
 	return cmd
 }

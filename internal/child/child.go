@@ -5,6 +5,7 @@ package child
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,6 +52,8 @@ type Command struct {
 	Env []string
 	// Log is the file that gets its messages; it is overwritten.
 	Log string
+	// Within is how long it may take to be ready; zero means 30 s.
+	Within time.Duration
 }
 
 // name is the command's first argument, for errors.
@@ -88,9 +91,9 @@ func Start(ctx context.Context, c Command) (*Process, error) {
 			return nil, fmt.Errorf("child: %s printed %q", c.name(), line)
 		}
 		return p, nil
-	case <-time.After(startTimeout):
+	case <-time.After(cmp.Or(c.Within, startTimeout)):
 		p.Kill()
-		return nil, fmt.Errorf("child: %s not ready after %s; see %s%s", c.name(), startTimeout, p.Log, Tail(p.Log))
+		return nil, fmt.Errorf("child: %s not ready after %s; see %s%s", c.name(), cmp.Or(c.Within, startTimeout), p.Log, Tail(p.Log))
 	case <-ctx.Done():
 		p.Kill()
 		return nil, ctx.Err()

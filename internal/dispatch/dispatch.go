@@ -30,6 +30,10 @@ type Plan struct {
 	// the least time between the starts of two; zero means none.
 	Width   int
 	Spacing time.Duration
+	// Until is when the chance to do it ends. Of a tenant's operations that wait
+	// for the lane, the one whose chance ends first goes first. Zero means never:
+	// such operations take turns with the others, the longest due first.
+	Until time.Time
 	// Run does the work and returns when to plan the operation again.
 	Run func(ctx context.Context) Again
 	// Again is when to plan the operation again if there is nothing to run.
@@ -43,6 +47,9 @@ type Again struct {
 	// Min is the lowest version that the next plan may be made on: what was
 	// just written must be seen, or the same would be done again.
 	Min uint64
+	// More is how many requests the run has made beyond the one that its start
+	// stands for; in a lane with a spacing the next start waits for them, too.
+	More int
 }
 
 // Planner decides what to do with an operation. min is the lowest version that
@@ -64,6 +71,9 @@ type Config struct {
 	// Drain is how long running work may take after the context ended; then
 	// its own context ends. Zero means 10 s.
 	Drain time.Duration
+	// Pace keeps the starts in a lane apart; dispatchers that share one do so
+	// together. Nil means one of its own.
+	Pace *Pace
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 	// Logger may be nil.
@@ -77,6 +87,7 @@ type Dispatcher struct {
 	mu     sync.Mutex
 	kick   chan struct{}
 	queue  timers
+	alarms timers // lanes whose next start has its time
 	items  map[Key]*item
 	lanes  map[string]*lane
 	busy   int // planners at work
@@ -99,25 +110,31 @@ type item struct {
 	failures int
 	// turn is the lane that let the item out of its queue, keeps a place for it
 	// and waits to hear whether it takes it. due is when it was to be planned
-	// before it had to wait.
-	turn string
-	due  time.Time
-	// slot is the lane in which the item's start has been set down already.
-	slot   string
-	slotAt time.Time
+	// before it had to wait, until when its chance ends.
+	turn       string
+	due, until time.Time
+	// lane is set in the alarm of a lane, which is no operation.
+	lane string
 }
 
 type lane struct {
+	// width and spacing are those of the last plan.
+	width   int
+	spacing time.Duration
 	running int
 	// promised is how many places are kept for items that were let out, so that
-	// a newcomer does not take them.
-	promised int
+	// a newcomer does not take them. gifts are the times to start of those that
+	// did not take theirs.
+	promised, gifts int
 	// parked are the operations that wait for a run, by tenant; turns are the
 	// tenants that have some, in the order in which they are served.
-	parked map[string][]*item
+	parked map[string]*parked
 	turns  []string
-	// free is when the next start may be.
-	free time.Time
+	// slot is the time of the next start, if it is booked; alarm wakes the lane
+	// then.
+	slot   time.Time
+	booked bool
+	alarm  *item
 }
 
 // New returns a Dispatcher; Run starts it.
@@ -136,6 +153,9 @@ func New(cfg Config) (*Dispatcher, error) {
 	}
 	if cfg.Drain <= 0 {
 		cfg.Drain = 10 * time.Second
+	}
+	if cfg.Pace == nil {
+		cfg.Pace = NewPace()
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -267,21 +287,35 @@ func Stopping(ctx context.Context) bool {
 func (d *Dispatcher) start(ctx context.Context) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now := d.cfg.Now()
+	now, longest := d.cfg.Now(), time.Hour
+	for len(d.alarms) > 0 {
+		it := d.alarms[0]
+		if wait := it.at.Sub(now); wait > 0 {
+			longest = min(wait, longest)
+			break
+		}
+		heap.Pop(&d.alarms)
+		if l := d.lanes[it.lane]; l != nil {
+			d.advance(it.lane, l)
+		}
+	}
 	for len(d.queue) > 0 && d.busy < d.cfg.Planners {
 		it := d.queue[0]
 		if wait := it.at.Sub(now); wait > 0 {
-			return min(wait, time.Hour)
+			return min(wait, longest)
 		}
 		heap.Pop(&d.queue)
 		d.begin(ctx, it)
 	}
-	return time.Hour
+	return longest
 }
 
 // begin plans an item; the caller holds the lock.
 func (d *Dispatcher) begin(ctx context.Context, it *item) {
-	it.working, it.again, it.due = true, false, it.at
+	it.working, it.again = true, false
+	if it.turn == "" {
+		it.due = it.at
+	}
 	least := it.min
 	it.least = least
 	d.plans++
@@ -306,7 +340,8 @@ func (d *Dispatcher) planned(ctx context.Context, it *item, plan Plan, err error
 		l := d.lanes[turn]
 		l.promised--
 		if err != nil || plan.Lane != turn || plan.Run == nil {
-			d.unpark(turn, l) // it passed: the next one may go
+			l.give()
+			d.advance(turn, l) // it passed: the next one may go
 		}
 	}
 	if err != nil {
@@ -325,98 +360,99 @@ func (d *Dispatcher) planned(ctx context.Context, it *item, plan Plan, err error
 	}
 	l := d.lanes[plan.Lane]
 	if l == nil {
-		l = &lane{parked: make(map[string][]*item)}
+		l = &lane{parked: make(map[string]*parked)}
 		d.lanes[plan.Lane] = l
 	}
-	if l.running+l.promised >= max(plan.Width, 1) {
+	l.width, l.spacing, it.until = max(plan.Width, 1), plan.Spacing, plan.Until
+	switch mine := turn == plan.Lane; {
+	case l.running+l.promised >= l.width:
+		if mine {
+			l.give()
+		}
 		l.park(it)
 		return
-	}
-	if at := d.slot(it, plan, l); at.After(d.cfg.Now()) {
-		if turn == plan.Lane { // passes on its turn should it have nothing to do by then
-			it.turn = turn
-			l.promised++
-		}
-		d.finish(it, Again{At: at})
+	case l.spacing <= 0 || mine: // who was let out has his time
+	case len(l.turns) > 0 || !d.mayStart(plan.Lane, l):
+		l.park(it)
+		d.advance(plan.Lane, l)
 		return
+	default:
+		l.booked = false
 	}
-	it.slot = ""
 	l.running++
 	d.active++
 	go func() {
 		again := plan.Run(ctx)
+		if plan.Spacing > 0 && again.More > 0 {
+			d.cfg.Pace.delay(plan.Lane, d.cfg.Now(), time.Duration(again.More)*plan.Spacing)
+		}
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		l.running--
-		d.unpark(plan.Lane, l)
+		d.advance(plan.Lane, l)
 		d.finish(it, again)
 		d.ended()
 	}()
 }
 
-// slot sets down when an item may start, by the lane's spacing; an item that
-// waited for its start has it.
-func (d *Dispatcher) slot(it *item, plan Plan, l *lane) time.Time {
+// mayStart reports whether the next start in a lane with a spacing has its time,
+// which is booked if it is not yet.
+func (d *Dispatcher) mayStart(name string, l *lane) bool {
 	now := d.cfg.Now()
-	if plan.Spacing <= 0 {
-		return now
+	if !l.booked || now.After(l.slot.Add(l.spacing)) { // what was missed is lost
+		l.slot, l.booked = d.cfg.Pace.book(name, now, l.spacing), true
 	}
-	if it.slot == plan.Lane {
-		return it.slotAt
-	}
-	at := now
-	if l.free.After(at) {
-		at = l.free
-	}
-	l.free = at.Add(plan.Spacing)
-	it.slot, it.slotAt = plan.Lane, at
-	return at
+	return !now.Before(l.slot)
 }
 
-// park lets an item wait for a run.
-func (l *lane) park(it *item) {
-	tenant := it.key.Tenant
-	if len(l.parked[tenant]) == 0 {
-		l.turns = append(l.turns, tenant)
+// give keeps a time to start that was not taken.
+func (l *lane) give() {
+	if l.spacing > 0 {
+		l.gifts++
 	}
-	l.parked[tenant] = append(l.parked[tenant], it)
 }
 
-// next takes out the item that waits longest, of each tenant in turn: a tenant
-// with ten thousand of them delays nobody else at the same account.
-func (l *lane) next() *item {
-	if len(l.turns) == 0 {
-		return nil
-	}
-	tenant := l.turns[0]
-	l.turns = l.turns[1:]
-	waiting := l.parked[tenant]
-	it := waiting[0]
-	waiting[0] = nil
-	if waiting = waiting[1:]; len(waiting) == 0 {
-		delete(l.parked, tenant)
-	} else {
-		l.parked[tenant] = waiting
-		l.turns = append(l.turns, tenant)
-	}
-	return it
-}
-
-// unpark plans the next waiting item of a lane anew: what it wanted to do may be
-// out of date.
-func (d *Dispatcher) unpark(name string, l *lane) {
-	if it := l.next(); it != nil {
+// advance plans waiting items of a lane anew, as many as there are places for and
+// times to start: what they wanted to do may be out of date.
+func (d *Dispatcher) advance(name string, l *lane) {
+	for len(l.turns) > 0 && l.running+l.promised < l.width {
+		switch {
+		case l.gifts > 0:
+			l.gifts--
+		case l.spacing <= 0:
+		case d.mayStart(name, l):
+			l.booked = false
+		default:
+			d.ring(name, l)
+			return
+		}
+		it := l.next()
 		it.again, it.working = false, false
-		it.at = it.due // before what came later
+		it.at = time.Time{} // before all that has no turn
 		it.turn = name
 		l.promised++
 		heap.Push(&d.queue, it)
 		d.nudge()
-		return
 	}
-	if l.running == 0 && l.promised == 0 && !l.free.After(d.cfg.Now()) {
-		delete(d.lanes, name)
+	if len(l.turns) == 0 {
+		l.gifts = 0
+		if l.running == 0 && l.promised == 0 {
+			delete(d.lanes, name)
+		}
 	}
+}
+
+// ring wakes a lane when its next start has its time.
+func (d *Dispatcher) ring(name string, l *lane) {
+	switch {
+	case l.alarm == nil || l.alarm.index < 0:
+		l.alarm = &item{lane: name, at: l.slot}
+		heap.Push(&d.alarms, l.alarm)
+	default:
+		l.alarm.at = l.slot
+		heap.Fix(&d.alarms, l.alarm.index)
+	}
+	d.nudge()
 }
 
 // finish puts an item back into the queue, or forgets it.

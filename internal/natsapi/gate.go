@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"strings"
 	"time"
 
@@ -46,30 +47,41 @@ func (s *Server) openGate() error {
 	return nil
 }
 
+// arrived gives an intent a place among the requests of its tenant.
 func (s *Server) arrived(m *nats.Msg) {
-	s.arriving <- struct{}{} // backpressure: the subscription's buffer fills
-	s.wg.Go(func() {
-		defer func() { <-s.arriving }()
-		ctx, cancel := context.WithTimeout(s.ctx, requestTimeout)
-		defer cancel()
-		s.takeIn(ctx, m)
-	})
+	before, _, _ := strings.Cut(s.cfg.Subjects.Gate("*"), "*")
+	tenant := strings.TrimPrefix(m.Subject, before)
+	s.wg.Add(1)
+	if !s.line.enter(tenant, len(m.Data), func() {
+		go func() {
+			defer func() { s.line.leave(tenant); s.wg.Done() }()
+			ctx, cancel := context.WithTimeout(s.ctx, requestTimeout)
+			defer cancel()
+			s.acknowledge(m.Reply, s.takeIn(ctx, tenant, m.Data))
+		}()
+	}) {
+		s.wg.Done()
+		s.acknowledge(m.Reply, ack{Error: &ackError{Code: http.StatusTooManyRequests, Description: "too many intents of this tenant wait already; publish it again later"}})
+	}
 }
 
-func (s *Server) takeIn(ctx context.Context, m *nats.Msg) {
-	before, _, _ := strings.Cut(s.cfg.Subjects.Gate("*"), "*")
-	kept, err := Inbox(ctx, s.cfg.Logger, s.cfg.Service, s.cfg.Gate, strings.TrimPrefix(m.Subject, before), m.Data, 0, time.Now())
+func (s *Server) takeIn(ctx context.Context, tenant string, data []byte) ack {
+	kept, err := Inbox(ctx, s.cfg.Logger, s.cfg.Service, s.cfg.Gate, tenant, data, 0, time.Now())
 	a := ack{Stream: s.cfg.Gate.Events, Seq: kept.Seq, Duplicate: kept.Repeated}
 	switch {
 	case err != nil:
-		s.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "intent not taken in", slog.String("subject", m.Subject), slog.Any("err", err))
-		a = ack{Error: &ackError{Code: 503, Description: "the ledger can't take intents right now; publish it again"}}
+		s.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "intent not taken in", slog.String("tenant", tenant), slog.Any("err", err))
+		a = ack{Error: &ackError{Code: http.StatusServiceUnavailable, Description: "the ledger can't take intents right now; publish it again"}}
 	case kept.Refused:
 		a.Stream = s.cfg.Gate.Refused
 	}
+	return a
+}
+
+func (s *Server) acknowledge(to string, a ack) {
 	body, err := json.Marshal(a)
 	if err != nil {
 		return // the sender publishes again
 	}
-	s.reply(m.Reply, body, nil)
+	s.reply(to, body, nil)
 }

@@ -41,8 +41,15 @@ type Service interface {
 
 // Bounds of the service.
 const (
-	// MaxRequests is how many requests are answered at once; more wait.
-	MaxRequests = 256
+	// MaxRequests is how many requests are answered at once, MaxTenantRequests how
+	// many of one tenant if another has sent one within the last second; more wait,
+	// each tenant's in a line of its own.
+	MaxRequests       = 256
+	MaxTenantRequests = 16
+	// MaxTenantLine is how many of a tenant wait; more are told that the ledger is
+	// not available. maxLineBytes bounds their sizes together.
+	MaxTenantLine = 10_000
+	maxLineBytes  = 16 << 20
 	// MaxWaiters is how many requests wait at once, for an operation or behind a
 	// submit. Of more, a wait is told that the ledger is not available, and a
 	// submit is answered with what is recorded.
@@ -83,11 +90,10 @@ type Server struct {
 	// waits is the life of whatever waits for an operation.
 	waits     context.Context //nolint:containedctx // as ctx
 	stopWaits context.CancelFunc
-	slots     chan struct{}
+	line      *line
 	waiters   chan struct{}
 	wg        sync.WaitGroup
 	gate      *nats.Subscription
-	arriving  chan struct{}
 }
 
 // Start registers the service and answers until Stop.
@@ -99,8 +105,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{
-		cfg: cfg, slots: make(chan struct{}, MaxRequests), waiters: make(chan struct{}, MaxWaiters),
-		arriving: make(chan struct{}, MaxRequests),
+		cfg: cfg, line: newLine(time.Now), waiters: make(chan struct{}, MaxWaiters),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.waits, s.stopWaits = context.WithCancel(s.ctx)
@@ -153,46 +158,59 @@ func (s *Server) Stop() error {
 }
 
 func (s *Server) accept(verb string, r micro.Request) {
-	at, timeout, life := &place{s.slots}, requestTimeout, s.ctx
+	q := request{verb: verb, tenant: tenantOf(s.cfg.Subjects, r.Subject(), verb), data: r.Data(), to: r.Reply()}
+	s.wg.Add(1)
 	if verb == api.VerbWait {
-		at.among, timeout, life = s.waiters, waitTimeout, s.waits
-		if !at.take() {
-			s.refuse(r.Reply(), api.NewProblem(api.ProblemUnavailable, "too many wait requests; ask with get"))
+		if !s.takeWaiter() {
+			s.wg.Done()
+			s.refuse(q.to, api.NewProblem(api.ProblemUnavailable, "too many wait requests; ask with get"))
 			return
 		}
-	} else {
-		s.slots <- struct{}{} // backpressure: the subscription's buffer fills
+		go s.answer(s.waits, q, &place{s.leaveWaiter}, waitTimeout)
+		return
 	}
-	s.wg.Add(1)
-	go func() {
-		defer func() { at.leave(); s.wg.Done() }()
-		ctx, cancel := context.WithTimeout(life, timeout)
-		defer cancel()
-		s.handle(ctx, at, verb, r)
-	}()
+	if !s.line.enter(q.tenant, len(q.data), func() {
+		go s.answer(s.ctx, q, &place{func() { s.line.leave(q.tenant) }}, requestTimeout)
+	}) {
+		s.wg.Done()
+		s.refuse(q.to, api.NewProblem(api.ProblemUnavailable, "too many requests of this tenant wait already; send it again later"))
+	}
+}
+
+// request is a message as it came in.
+type request struct {
+	verb, tenant string
+	data         []byte
+	to           string
 }
 
 // place is where an open request counts: among those that are answered as soon
 // as may be, or among those that wait.
-type place struct{ among chan struct{} }
+type place struct{ leave func() }
 
-// take reports whether there was room.
-func (p *place) take() bool {
+func (s *Server) takeWaiter() bool {
 	select {
-	case p.among <- struct{}{}:
+	case s.waiters <- struct{}{}:
 		return true
 	default:
 		return false
 	}
 }
 
-func (p *place) leave() { <-p.among }
+func (s *Server) leaveWaiter() { <-s.waiters }
 
-func (s *Server) handle(ctx context.Context, at *place, verb string, r micro.Request) {
-	tenant, data, to := tenantOf(s.cfg.Subjects, r.Subject(), verb), r.Data(), r.Reply()
+func (s *Server) answer(life context.Context, q request, at *place, timeout time.Duration) {
+	defer func() { at.leave(); s.wg.Done() }()
+	ctx, cancel := context.WithTimeout(life, timeout)
+	defer cancel()
+	s.handle(ctx, at, q)
+}
+
+func (s *Server) handle(ctx context.Context, at *place, q request) {
+	tenant, data, to := q.tenant, q.data, q.to
 	var answer any
 	var p *api.Problem
-	switch verb {
+	switch q.verb {
 	case api.VerbSubmit:
 		answer, p = s.cfg.Service.SubmitAndWait(ctx, tenant, data, func() (context.Context, bool) { return s.wait(at) })
 	case api.VerbGet:
@@ -225,12 +243,11 @@ func (s *Server) handle(ctx context.Context, at *place, verb string, r micro.Req
 // wait gives a request's place to the next one and counts it among those that
 // wait, if there is room. What it waits for ends with the server.
 func (s *Server) wait(at *place) (context.Context, bool) {
-	waiter := place{s.waiters}
-	if !waiter.take() {
+	if !s.takeWaiter() {
 		return nil, false
 	}
 	at.leave()
-	*at = waiter
+	at.leave = s.leaveWaiter
 	return s.waits, true
 }
 

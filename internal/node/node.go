@@ -83,6 +83,7 @@ type Node struct {
 	looks     *dispatch.Dispatcher
 	// freed tells the executor that an operation may have let go of its scope.
 	freed func(dispatch.Key)
+	pace  *dispatch.Pace // of both: a provider's limit counts their requests together
 
 	// stopping is closed when the node stops; failed gets the first error of a
 	// part that must not end.
@@ -124,7 +125,7 @@ func Start(ctx context.Context, opts Options) (*Node, error) {
 	}
 	n := &Node{
 		opts: opts, cfg: opts.Config, log: opts.Logger, failed: make(chan error, 1),
-		stopping: make(chan struct{}), memory: newMemory(), own: newOwn(),
+		stopping: make(chan struct{}), memory: newMemory(), own: newOwn(), pace: dispatch.NewPace(),
 		metrics: metrics.New(opts.Version),
 	}
 	n.first, n.work, n.last = newStage(ctx), newStage(ctx), newStage(ctx)
@@ -486,7 +487,7 @@ func (n *Node) makeExecutor() (run func(), err error) {
 		return nil, err
 	}
 	n.freed = x.Freed
-	n.executors, err = dispatch.New(dispatch.Config{Planner: x, Drain: n.cfg.Executor.Drain, Now: n.clock.Now, Logger: n.log})
+	n.executors, err = dispatch.New(dispatch.Config{Planner: x, Pace: n.pace, Drain: n.cfg.Executor.Drain, Now: n.clock.Now, Logger: n.log})
 	if err != nil {
 		return nil, err
 	}
@@ -504,14 +505,14 @@ func (n *Node) makeReconciler() (run func(), err error) {
 	}
 	r, err := reconciler.New(reconciler.Config{
 		Recorder: n.writer, States: n.states(), Adapters: n.registry, Worker: n.worker, Predecessors: predecessors,
-		LeaseGrace: n.cfg.Executor.LeaseGrace, ClockError: n.cfg.Executor.ClockError,
+		LeaseGrace: n.cfg.Executor.LeaseGrace, ClockError: n.cfg.Executor.ClockError, Width: n.cfg.Executor.Width,
 		Now: n.clock.Now, Random: mathrand.Float64, Logger: n.log,
 		Observe: reconciler.Observer{Looked: n.metrics.Looked, Lagged: n.metrics.Lagged, Decided: n.metrics.Decided},
 	})
 	if err != nil {
 		return nil, err
 	}
-	n.looks, err = dispatch.New(dispatch.Config{Planner: r, Drain: n.cfg.Executor.Drain, Now: n.clock.Now, Logger: n.log})
+	n.looks, err = dispatch.New(dispatch.Config{Planner: r, Pace: n.pace, Drain: n.cfg.Executor.Drain, Now: n.clock.Now, Logger: n.log})
 	if err != nil {
 		return nil, err
 	}
@@ -603,25 +604,40 @@ const sweepEvery = 15 * time.Second
 func (n *Node) sweep(ctx context.Context) error {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
-	for {
+	for round := 0; ; round++ {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		for _, o := range n.index.Due(n.clock.Now().Add(-sweepEvery), overdue, sweepLimit) {
+		for i, o := range n.index.Due(n.clock.Now().Add(-sweepEvery), overdue, sweepLimit) {
+			if i%sweepPart == sweepPart-1 {
+				select { // what waits behind a provider that is stuck must not be a load for the others
+				case <-ctx.Done():
+					return nil
+				case <-time.After(sweepPause):
+				}
+			}
 			k := dispatch.Key{Tenant: o.Tenant, Operation: o.OperationID}
 			if n.executors != nil {
 				n.executors.Wake(k, o.Version)
 			}
-			if n.looks != nil {
+			// Of what waits for an attempt the reconciler ends what has no time left.
+			if n.looks != nil && (o.NextAction != events.NextAttempt || n.executors == nil || round%sweepRounds == 0) {
 				n.looks.Wake(k, o.Version)
 			}
 		}
 	}
 }
 
-const sweepLimit = 100_000
+const (
+	sweepLimit = 100_000
+	// sweepPart is how many operations are woken before a pause of sweepPause,
+	// sweepRounds in which of the sweeps the reconciler is told of overdue attempts.
+	sweepPart   = 100
+	sweepPause  = 100 * time.Millisecond
+	sweepRounds = 4
+)
 
 // overdue: what happens by itself.
 func overdue(a events.NextAction) bool { return a != events.NextDecision && a != events.NextNone }

@@ -444,9 +444,9 @@ type sender struct {
 	op string
 }
 
-// Limit implements executor.Limited.
+// Limit implements providers.Limited.
 func (s sender) Limit(action string) (concurrency int, spacing time.Duration) {
-	if l, ok := s.Adapter.(executor.Limited); ok {
+	if l, ok := s.Adapter.(providers.Limited); ok {
 		return l.Limit(action)
 	}
 	return 0, 0
