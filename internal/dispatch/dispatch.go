@@ -326,14 +326,24 @@ func (d *Dispatcher) begin(ctx context.Context, it *item) {
 		plan, err := d.cfg.Planner.Plan(planning, it.key, least)
 		cancel()
 		d.mu.Lock()
-		defer d.mu.Unlock()
 		d.busy--
-		d.planned(ctx, it, plan, err)
+		l := d.planned(ctx, it, plan, err)
+		if l != nil {
+			if len(d.queue) > 0 {
+				d.nudge() // a planner is free
+			}
+			d.mu.Unlock()
+			again := plan.Run(ctx)
+			d.mu.Lock()
+			d.ran(it, plan, l, again)
+		}
 		d.ended()
+		d.mu.Unlock()
 	}()
 }
 
-func (d *Dispatcher) planned(ctx context.Context, it *item, plan Plan, err error) {
+// planned returns the lane in which the plan is to run now, or nil if it is not.
+func (d *Dispatcher) planned(ctx context.Context, it *item, plan Plan, err error) *lane {
 	turn := it.turn
 	if turn != "" {
 		it.turn = ""
@@ -351,12 +361,12 @@ func (d *Dispatcher) planned(ctx context.Context, it *item, plan Plan, err error
 			slog.String("tenant", it.key.Tenant), slog.String("operation_id", it.key.Operation),
 			slog.Any("err", err))
 		d.finish(it, Again{At: d.cfg.Now().Add(pause)})
-		return
+		return nil
 	}
 	it.failures = 0
 	if plan.Lane == "" || plan.Run == nil {
 		d.finish(it, plan.Again)
-		return
+		return nil
 	}
 	l := d.lanes[plan.Lane]
 	if l == nil {
@@ -370,29 +380,27 @@ func (d *Dispatcher) planned(ctx context.Context, it *item, plan Plan, err error
 			l.give()
 		}
 		l.park(it)
-		return
+		return nil
 	case l.spacing <= 0 || mine: // who was let out has his time
 	case len(l.turns) > 0 || !d.mayStart(plan.Lane, l):
 		l.park(it)
 		d.advance(plan.Lane, l)
-		return
+		return nil
 	default:
 		l.booked = false
 	}
 	l.running++
-	d.active++
-	go func() {
-		again := plan.Run(ctx)
-		if plan.Spacing > 0 && again.More > 0 {
-			d.cfg.Pace.delay(plan.Lane, d.cfg.Now(), time.Duration(again.More)*plan.Spacing)
-		}
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		l.running--
-		d.advance(plan.Lane, l)
-		d.finish(it, again)
-		d.ended()
-	}()
+	return l
+}
+
+// ran puts an item back after its run in a lane.
+func (d *Dispatcher) ran(it *item, plan Plan, l *lane, again Again) {
+	if plan.Spacing > 0 && again.More > 0 {
+		d.cfg.Pace.delay(plan.Lane, d.cfg.Now(), time.Duration(again.More)*plan.Spacing)
+	}
+	l.running--
+	d.advance(plan.Lane, l)
+	d.finish(it, again)
 }
 
 // mayStart reports whether the next start in a lane with a spacing has its time,
