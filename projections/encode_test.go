@@ -204,7 +204,8 @@ func BenchmarkFold(b *testing.B) {
 	var records []events.Record
 	var s operation.State
 	for n, data := range []events.Payload{
-		intent("op-1"), events.AttemptStarted{AttemptID: "1", Number: 1, Worker: "w", LeaseMS: 30_000, RequestDigest: "sha256:r"},
+		intent("op-1"),
+		events.AttemptStarted{AttemptID: "1", Number: 1, Worker: "w", LeaseMS: 30_000, RequestDigest: "sha256:r"},
 		events.ResultConfirmed{ExternalID: "T-1", Via: events.ViaResponse, AttemptID: "1"},
 	} {
 		body, err := events.Encode(draft("acme", "op-1", s, data))

@@ -205,8 +205,8 @@ func (x *Index) snapshot(ctx context.Context) (head snapshotHead, parts []snapsh
 		if err != nil {
 			return snapshotHead{}, nil, err
 		}
-		var part snapshotPart
-		if v.rev == 0 || json.Unmarshal(v.data, &part) != nil || part.ID != head.ID {
+		var part snapshotPart                                                         // Open has no tags: its form is that of snapshotFormat
+		if v.rev == 0 || json.Unmarshal(v.data, &part) != nil || part.ID != head.ID { //nolint:musttag // see above
 			return snapshotHead{}, nil, nil
 		}
 		parts = append(parts, part)

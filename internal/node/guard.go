@@ -119,6 +119,8 @@ const (
 	// firstVerdict is how long a start waits for the audit before it goes on
 	// without; attempts wait for it in any case.
 	firstVerdict = time.Second
+	// longLog is how many messages are not checked within that.
+	longLog = 200_000
 )
 
 func newGuard(cfg guardConfig) (*guard, error) {
@@ -187,6 +189,13 @@ func (g *guard) Checked() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.checked || g.alarm != nil
+}
+
+// long reports whether the log that is being checked is a long one.
+func (g *guard) long() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.target > longLog
 }
 
 // LookFirst tells of an operation that was recorded at a moment whether its first

@@ -515,3 +515,41 @@ func TestCheckpointsFindWhatWasChangedWithoutAMark(t *testing.T) {
 		t.Errorf("got %+v, want a range around 1501", f)
 	}
 }
+
+// I16: a long log is not waited for at the start, and no attempt starts before all
+// of it was checked.
+func TestALongLogHoldsUpAttemptsAndNotTheStart(t *testing.T) {
+	t.Parallel()
+	n := &Node{}
+	g, err := newGuard(guardConfig{Log: newFakeLog(0), File: filepath.Join(t.TempDir(), "f"), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.guard = g
+	short := newFakeLog(100)
+	info, _ := short.Info(t.Context())
+	if g.begin(info, nil); g.long() {
+		t.Error("100 messages are a long log")
+	}
+	info.Last, info.Messages = longLog+1, longLog+1
+	g.begin(info, nil)
+	n.awaitVerdict(t.Context()) // returns, though nobody checks anything
+	for range 3 {
+		if g.Alarm() == "" || n.Checking() == "" || !g.long() {
+			t.Fatalf("a log that is being checked: alarm %q, checking %q", g.Alarm(), n.Checking())
+		}
+		if err := g.add(t.Context(), events.Record{Seq: g.audit.Seq() + 1, Subject: "opledger.events.acme.op-1"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	info.Last, info.Messages = 4, 4
+	g.begin(info, nil)
+	for seq := uint64(1); seq <= 4; seq++ {
+		if err := g.add(t.Context(), short.recs[seq-1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if g.Alarm() != "" || n.Checking() != "" {
+		t.Errorf("a log that was checked: alarm %q, checking %q", g.Alarm(), n.Checking())
+	}
+}

@@ -165,11 +165,11 @@ func (n *Node) start(ctx context.Context) error {
 }
 
 // awaitVerdict lets the guard check a log that is not long before the roles
-// start, so that no lane is blocked for it.
+// start, so that no lane is blocked for it. A long one is not waited for.
 func (n *Node) awaitVerdict(ctx context.Context) {
 	late := time.NewTimer(firstVerdict)
 	defer late.Stop()
-	for !n.guard.Checked() {
+	for !n.guard.Checked() && !n.guard.long() {
 		select {
 		case <-ctx.Done():
 			return
