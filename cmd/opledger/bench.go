@@ -31,6 +31,9 @@ of a bare JetStream server right before: compare ratios, not machines. The last
 object has the totals; exit code 0 only if every operation ended as the
 simulator's object table says.
 
+With --isolation it measures instead what callers keep of their rate beside a provider
+that never answers, a tenant that floods, and many unknown outcomes at once.
+
 Loads: ` + fmt.Sprint(bench.Loads()) + `: lost throws one answer in ten away, mixed goes
 to providers of the classes K1, K2 and K4.`,
 		Example: "  opledger bench\n  opledger bench --callers 1,16,128 --duration 3s --json\n  opledger bench --loads lost --callers 128",
