@@ -1,6 +1,7 @@
 package natsjournal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,8 +14,12 @@ import (
 )
 
 const (
-	// tailBatch is how many messages one fetch asks for.
-	tailBatch = 1024
+	// tailBatch is how many messages one fetch asks for at most, tailBytes about how
+	// many bytes: the fewer fetches, the less time the server waits for the next. The
+	// first fetch asks for tailFirst.
+	tailBatch = 8192
+	tailBytes = 8 << 20
+	tailFirst = 256
 	// tailWait is how long one fetch waits for messages that don't come. The
 	// iterator of nats.go can stall for 30 s; a fetch this short can't.
 	tailWait = time.Second
@@ -41,6 +46,8 @@ type tail struct {
 	from    uint64
 	since   time.Time
 	created time.Time
+	// batch is how many messages the next fetch asks for.
+	batch int
 	// reached: from was reached by reading, not just asked for.
 	reached bool
 
@@ -161,11 +168,16 @@ func (t *tail) config() jetstream.ConsumerConfig {
 func (t *tail) fetch(ctx context.Context, c jetstream.Consumer, consumed *uint64) (int, error) {
 	fctx, cancel := context.WithTimeout(ctx, tailWait)
 	defer cancel()
-	batch, err := c.Fetch(tailBatch, jetstream.FetchContext(fctx))
+	batch, err := c.Fetch(cmp.Or(t.batch, tailFirst), jetstream.FetchContext(fctx))
 	if err != nil {
 		return 0, err
 	}
-	n := 0
+	n, size := 0, 0
+	defer func() {
+		if n > 0 {
+			t.batch = max(1, min(tailBatch, tailBytes/max(size/n, 1)))
+		}
+	}()
 	for msg := range batch.Messages() {
 		meta, err := msg.Metadata()
 		if err != nil {
@@ -176,6 +188,7 @@ func (t *tail) fetch(ctx context.Context, c jetstream.Consumer, consumed *uint64
 		}
 		*consumed++
 		n++
+		size += len(msg.Data())
 		if t.stream == t.j.names.Events {
 			if err := t.j.settle(ctx, meta.Sequence.Stream); err != nil {
 				return n, err
