@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"strings"
 	"time"
 
@@ -32,6 +31,12 @@ type ack struct {
 	Duplicate bool      `json:"duplicate,omitempty"`
 	Error     *ackError `json:"error,omitempty"`
 }
+
+// Codes of an ackError, those of HTTP as everywhere in JetStream.
+const (
+	tooMany     = 429
+	unavailable = 503
+)
 
 type ackError struct {
 	Code        int    `json:"code"`
@@ -61,7 +66,7 @@ func (s *Server) arrived(m *nats.Msg) {
 		}()
 	}) {
 		s.wg.Done()
-		s.acknowledge(m.Reply, ack{Error: &ackError{Code: http.StatusTooManyRequests, Description: "too many intents of this tenant wait already; publish it again later"}})
+		s.acknowledge(m.Reply, ack{Error: &ackError{Code: tooMany, Description: "too many intents of this tenant wait already; publish it again later"}})
 	}
 }
 
@@ -71,7 +76,7 @@ func (s *Server) takeIn(ctx context.Context, tenant string, data []byte) ack {
 	switch {
 	case err != nil:
 		s.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "intent not taken in", slog.String("tenant", tenant), slog.Any("err", err))
-		a = ack{Error: &ackError{Code: http.StatusServiceUnavailable, Description: "the ledger can't take intents right now; publish it again"}}
+		a = ack{Error: &ackError{Code: unavailable, Description: "the ledger can't take intents right now; publish it again"}}
 	case kept.Refused:
 		a.Stream = s.cfg.Gate.Refused
 	}

@@ -135,7 +135,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Journal, error) {
 	if j.tr == nil {
 		j.tr = connection{nc}
 	}
-	j.durable = newDurability(j)
+	j.durable = newDurability(j) //nolint:contextcheck // a sync serves all that wait, not this caller
 	j.commit = newCommitter(j, cfg.Apart || cfg.Topology.replicas() > 1 || j.behind())
 	var err error
 	if cfg.Domain != "" {
