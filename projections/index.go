@@ -105,6 +105,8 @@ type Index struct {
 	// the snapshot in it.
 	created    time.Time
 	rev, saved uint64
+	// partial: an entry could not be read, so that there is no snapshot.
+	partial bool
 	// worth is a field for tests.
 	worth uint64
 }
@@ -181,6 +183,9 @@ func (x *Index) entry(ctx context.Context, m jetstream.Msg, rev uint64) {
 	if err != nil {
 		x.log.LogAttrs(ctx, slog.LevelWarn, "entry can't be read", slog.String("tenant", tenant),
 			slog.String("operation_id", operationID), slog.Any("err", err))
+		x.mu.Lock()
+		x.partial = true // the next start looks again
+		x.mu.Unlock()
 		return
 	}
 	x.apply(key, state)

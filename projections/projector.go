@@ -242,7 +242,7 @@ func (p *Projector) resume(ctx context.Context) error {
 	}
 	var cp checkpoint
 	ok := v.rev != 0 && !v.deleted && json.Unmarshal(v.data, &cp) == nil && cp.FoldVersion == operation.FoldVersion &&
-		cp.Created.Equal(created) && cp.Seq <= last && (cp.Clean || info.Config.PersistMode != jetstream.AsyncPersistMode)
+		cp.Created.Equal(created) && cp.Seq <= last && (cp.Clean || info.Config.Replicas > 1)
 	if ok && cp.Seq > 0 {
 		if ok, err = p.fits(ctx, cp); err != nil {
 			return err
@@ -351,6 +351,9 @@ func (p *Projector) stop(ctx context.Context) error {
 	defer cancel()
 	if err := p.same(ctx); err != nil {
 		return err // the checkpoint would vouch for another bucket
+	}
+	if err := p.Streams.SyncBucket(ctx, p.b.name); err != nil {
+		return err // nor where the disk is not to be trusted
 	}
 	return p.save(ctx, true)
 }

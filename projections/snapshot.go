@@ -41,6 +41,11 @@ type snapshotHead struct {
 	Created     time.Time `json:"created"`
 	Rev         uint64    `json:"rev"`
 	Parts       int       `json:"parts"`
+	// LogCreated is when the log was created; Seq and Digest are those of its newest
+	// message in the snapshot. A log that went back has other ones.
+	LogCreated time.Time `json:"log_created"`
+	Seq        uint64    `json:"seq,omitempty"`
+	Digest     string    `json:"digest,omitempty"`
 }
 
 // snapshotPart has some of the open operations and of the wishes, in order.
@@ -58,7 +63,7 @@ func partKey(n int) string { return fmt.Sprintf("%s-%d", snapshotKey, n) }
 func (x *Index) Save(ctx context.Context) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if !x.ready || x.rev < x.saved+x.worth {
+	if !x.ready || x.partial || x.rev < x.saved+x.worth {
 		return nil
 	}
 	info, err := x.b.info(ctx)
@@ -70,6 +75,12 @@ func (x *Index) Save(ctx context.Context) error {
 	}
 	head := snapshotHead{
 		Format: snapshotFormat, FoldVersion: operation.FoldVersion, ID: events.NewID(), Created: x.created, Rev: x.rev,
+	}
+	for _, it := range x.open {
+		head.Seq = max(head.Seq, it.LastSeq)
+	}
+	if err := x.logIs(ctx, &head); err != nil {
+		return fmt.Errorf("projections: snapshot: %w", err)
 	}
 	part, size := snapshotPart{ID: head.ID}, 0
 	flush := func(least int) error {
@@ -113,6 +124,23 @@ func (x *Index) Save(ctx context.Context) error {
 }
 
 var errLargeSnapshot = errors.New("projections: the snapshot is too large")
+
+// logIs notes the log that a snapshot is of.
+func (x *Index) logIs(ctx context.Context, head *snapshotHead) error {
+	var err error
+	if head.LogCreated, _, _, _, err = x.Log.Extent(ctx); err != nil || head.Seq == 0 {
+		return err
+	}
+	r, err := x.Log.Read(ctx, head.Seq)
+	head.Digest = events.Digest(r.Body)
+	return err
+}
+
+// fits reports whether the log still is the one that a snapshot is of.
+func (x *Index) fits(ctx context.Context, head snapshotHead) bool {
+	now := snapshotHead{Seq: head.Seq}
+	return x.logIs(ctx, &now) == nil && now.LogCreated.Equal(head.LogCreated) && now.Digest == head.Digest
+}
 
 // sizeOf is about how many bytes an open operation takes.
 func sizeOf(o Open) int {
@@ -197,7 +225,7 @@ func (x *Index) snapshot(ctx context.Context) (head snapshotHead, parts []snapsh
 		return snapshotHead{}, nil, err
 	}
 	if head.Format != snapshotFormat || head.FoldVersion != operation.FoldVersion || !head.Created.Equal(info.Created) ||
-		head.Rev >= v.rev || head.Parts > maxParts {
+		head.Rev >= v.rev || head.Parts > maxParts || !x.fits(ctx, head) {
 		return snapshotHead{}, nil, nil
 	}
 	for n := range head.Parts {

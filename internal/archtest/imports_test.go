@@ -47,6 +47,7 @@ const (
 	cobra      = "github.com/spf13/cobra"
 	progress   = "github.com/schollz/progressbar/v3"
 	term       = "golang.org/x/term"
+	sys        = "golang.org/x/sys"
 	porcupine  = "github.com/anishathalye/porcupine"
 )
 
@@ -68,7 +69,7 @@ func rooms() map[string]room {
 		"executor":               {ours: []string{"events", "internal/clock", "internal/dispatch", "operation", "providers"}, never: noBus},
 		"reconciler":             {ours: []string{"events", "internal/clock", "internal/dispatch", "operation", "providers"}, never: noBus},
 		"internal/access":        {ours: []string{"api", "events"}, never: noBus},
-		"internal/barrier":       {never: noBus},
+		"internal/barrier":       {third: []string{sys}, never: noBus},
 		"internal/clock":         {never: noBus},
 		"internal/config":        {ours: []string{"events", "internal/access", "providers"}, third: []string{yaml}, never: noBus},
 		"internal/integrity":     {ours: []string{"events"}, never: noBus},

@@ -32,6 +32,8 @@ type Store struct {
 
 	mu    sync.Mutex
 	tails map[string]*tail
+	// synced is when another stream was synced last.
+	synced map[string]time.Time
 	// failed is the first error of a sync. What the disk holds after it nobody
 	// knows, and a sync that comes later may succeed without having written
 	// (a kernel reports a lost page once): so nothing is durable any more.
@@ -46,9 +48,14 @@ type disk struct {
 }
 
 // New returns a Store on a folder that holds a folder for each stream. What is in it
-// must be durable; see SyncTree.
-func New(dir string) *Store {
-	return &Store{dir: dir, tails: make(map[string]*tail), disk: disk{datasync, syncFile}}
+// must be durable; see SyncTree. logs are the streams from which nothing is ever
+// removed; of the others the server may write old blocks anew.
+func New(dir string, logs ...string) *Store {
+	s := &Store{dir: dir, tails: make(map[string]*tail), synced: make(map[string]time.Time), disk: disk{datasync, syncFile}}
+	for _, l := range logs {
+		s.tails[l] = &tail{dir: filepath.Join(dir, l)}
+	}
+	return s
 }
 
 // Sync returns nil when every message that a stream had stored before the call is
@@ -60,12 +67,15 @@ func (s *Store) Sync(stream string) error {
 	if s.failed != nil {
 		return s.failed
 	}
-	t := s.tails[stream]
-	if t == nil {
-		t = &tail{dir: filepath.Join(s.dir, stream)}
-		s.tails[stream] = t
+	var err error
+	if t := s.tails[stream]; t != nil {
+		err = t.sync(s.disk)
+	} else {
+		err = s.syncAll(stream)
 	}
-	err := t.sync(s.disk)
+	if errors.Is(err, fs.ErrNotExist) { // it went away meanwhile
+		err = errors.Join(ErrNoStream, err)
+	}
 	if err != nil {
 		err = fmt.Errorf("barrier: sync %s: %w", stream, err)
 		if !errors.Is(err, ErrNoStream) {
@@ -73,6 +83,26 @@ func (s *Store) Sync(stream string) error {
 		}
 	}
 	return err
+}
+
+// Tick is more than the stamps of files can be behind the clock.
+const Tick = 2 * time.Second
+
+// syncAll syncs whatever was written since the last time.
+func (s *Store) syncAll(stream string) error {
+	dir, began := filepath.Join(s.dir, stream), time.Now()
+	if _, err := os.Stat(dir); err != nil {
+		return err
+	}
+	since := s.synced[stream]
+	if !since.IsZero() {
+		since = since.Add(-Tick)
+	}
+	if err := errors.Join(SyncTree(dir, since), s.disk.name(s.dir)); err != nil {
+		return err
+	}
+	s.synced[stream] = began
+	return nil
 }
 
 // Close gives the files back.
@@ -176,6 +206,21 @@ func (t *tail) begin(d disk) error {
 	if err := t.close(); err != nil {
 		return err
 	}
+	if err := t.newest(); err != nil {
+		return err
+	}
+	block, err := os.Open(t.path(t.number))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err == nil {
+		t.block = block
+	}
+	return errors.Join(SyncTree(t.dir, time.Time{}), d.name(filepath.Dir(t.dir)))
+}
+
+// newest finds the number of the newest block, 0 if there is none.
+func (t *tail) newest() error {
 	entries, err := os.ReadDir(t.blocks())
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %s", ErrNoStream, t.dir)
@@ -190,19 +235,19 @@ func (t *tail) begin(d disk) error {
 			t.number = max(t.number, n)
 		}
 	}
-	block, err := os.Open(t.path(t.number))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err == nil {
-		t.block = block
-	}
-	return errors.Join(SyncTree(t.dir, time.Time{}), d.name(filepath.Dir(t.dir)))
+	return nil
 }
 
 // SyncTree syncs every file below dir that was changed at or after a time, and every
 // folder. What goes away meanwhile needs no sync; a dir that is not there is none.
 func SyncTree(dir string, since time.Time) error {
+	dir, err := filepath.EvalSymlinks(dir) // a walk does not follow it
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
 	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err == nil {
 			err = syncEntry(path, e, since)
@@ -212,6 +257,59 @@ func SyncTree(dir string, since time.Time) error {
 		}
 		return err
 	})
+}
+
+// SyncNames syncs the folders from dir up to top, in which the names of new folders
+// stand.
+func SyncNames(dir, top string) error {
+	for {
+		err := syncFile(dir)
+		if err != nil && (dir != top || !errors.Is(err, fs.ErrPermission)) {
+			return err // the folder above ours may be nobody's to read
+		}
+		if dir == top || dir == filepath.Dir(dir) {
+			return nil
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// Forget has the newest blocks of every stream read from the disk, not from memory.
+// After a sync that failed a kernel may keep what it could not write, as if it had:
+// whoever reads it would take it for durable. Call it after SyncTree and before the
+// files are read.
+func Forget(dir string) error {
+	streams, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, s := range streams {
+		t := tail{dir: filepath.Join(dir, s.Name())}
+		err := t.newest()
+		if errors.Is(err, ErrNoStream) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for n := max(t.number-1, 1); n <= t.number; n++ {
+			if err := forget(t.path(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func forget(path string) error {
+	f, err := os.Open(path) //nolint:gosec // below the store's own folder
+	if err != nil {
+		return err
+	}
+	return errors.Join(dropCache(f), f.Close())
 }
 
 func syncEntry(path string, e fs.DirEntry, since time.Time) error {

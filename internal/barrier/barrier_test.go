@@ -18,7 +18,7 @@ func watched(t *testing.T) (s *Store, dir string, synced func() []string) {
 		t.Fatal(err)
 	}
 	var names []string
-	s = New(root)
+	s = New(root, "LOG")
 	s.disk = disk{
 		data: func(f *os.File) error { names = append(names, filepath.Base(f.Name())); return nil },
 		name: func(path string) error { names = append(names, filepath.Base(path)+"/"); return nil },
@@ -135,6 +135,50 @@ func TestAfterAFailedSyncNothingIsDurableAnyMore(t *testing.T) {
 	}
 	if err := s.Sync("OTHER"); !errors.Is(err, broken) {
 		t.Errorf("the next sync of another stream says %v", err)
+	}
+}
+
+// Of a stream from which something may be removed everything that was written is synced,
+// and one that went away is no failure of the disk.
+func TestOfOtherStreamsEverythingIsSynced(t *testing.T) {
+	t.Parallel()
+	s, dir, synced := watched(t)
+	if err := s.Sync("OTHER"); !errors.Is(err, ErrNoStream) {
+		t.Errorf("a stream that is not there: %v", err)
+	}
+	other := filepath.Join(filepath.Dir(filepath.Dir(dir)), "OTHER", "msgs")
+	if err := os.MkdirAll(other, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(other, "1.blk"))
+	for range 2 {
+		synced()
+		if err := s.Sync("OTHER"); err != nil {
+			t.Fatal(err)
+		}
+		if got := synced(); len(got) != 1 {
+			t.Errorf("synced the names %v, want those of the streams", got)
+		}
+	}
+}
+
+// A symbolic link in place of the folder is followed, the folders above are synced up
+// to the top, and the newest blocks can be read from the disk.
+func TestTheStoreIsMadeDurableWhereverItLies(t *testing.T) {
+	t.Parallel()
+	s, dir, _ := watched(t)
+	write(t, filepath.Join(dir, "1.blk"))
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(s.dir, link); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(SyncTree(link, time.Time{}), SyncNames(dir, s.dir)); err != nil {
+		t.Error(err)
+	}
+	for _, root := range []string{s.dir, link, filepath.Join(link, "nothing")} {
+		if err := Forget(root); err != nil {
+			t.Errorf("%s: %v", root, err)
+		}
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // datasync syncs the content of a file and what is needed to read it.
@@ -14,4 +16,9 @@ func datasync(f *os.File) error {
 			return os.NewSyscallError("fdatasync", err)
 		}
 	}
+}
+
+// dropCache has the content of a file, which is clean, read from the disk again.
+func dropCache(f *os.File) error {
+	return os.NewSyscallError("fadvise", unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
 }

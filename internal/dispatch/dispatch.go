@@ -113,6 +113,8 @@ type item struct {
 	// before it had to wait, until when its chance ends.
 	turn       string
 	due, until time.Time
+	// timed: it was let out at a time to start, which is its own.
+	timed bool
 	// lane is set in the alarm of a lane, which is no operation.
 	lane string
 }
@@ -344,13 +346,16 @@ func (d *Dispatcher) begin(ctx context.Context, it *item) {
 
 // planned returns the lane in which the plan is to run now, or nil if it is not.
 func (d *Dispatcher) planned(ctx context.Context, it *item, plan Plan, err error) *lane {
-	turn := it.turn
+	turn, timed := it.turn, it.timed
+	it.timed = false
 	if turn != "" {
 		it.turn = ""
 		l := d.lanes[turn]
 		l.promised--
 		if err != nil || plan.Lane != turn || plan.Run == nil {
-			l.give()
+			if timed {
+				l.gifts++
+			}
 			d.advance(turn, l) // it passed: the next one may go
 		}
 	}
@@ -376,12 +381,12 @@ func (d *Dispatcher) planned(ctx context.Context, it *item, plan Plan, err error
 	l.width, l.spacing, it.until = max(plan.Width, 1), plan.Spacing, plan.Until
 	switch mine := turn == plan.Lane; {
 	case l.running+l.promised >= l.width:
-		if mine {
-			l.give()
+		if mine && timed {
+			l.gifts++
 		}
 		l.park(it)
 		return nil
-	case l.spacing <= 0 || mine: // who was let out has his time
+	case l.spacing <= 0 || (mine && timed):
 	case len(l.turns) > 0 || !d.mayStart(plan.Lane, l):
 		l.park(it)
 		d.advance(plan.Lane, l)
@@ -413,21 +418,16 @@ func (d *Dispatcher) mayStart(name string, l *lane) bool {
 	return !now.Before(l.slot)
 }
 
-// give keeps a time to start that was not taken.
-func (l *lane) give() {
-	if l.spacing > 0 {
-		l.gifts++
-	}
-}
-
 // advance plans waiting items of a lane anew, as many as there are places for and
 // times to start: what they wanted to do may be out of date.
 func (d *Dispatcher) advance(name string, l *lane) {
 	for len(l.turns) > 0 && l.running+l.promised < l.width {
+		timed := true
 		switch {
 		case l.gifts > 0:
 			l.gifts--
 		case l.spacing <= 0:
+			timed = false
 		case d.mayStart(name, l):
 			l.booked = false
 		default:
@@ -437,7 +437,7 @@ func (d *Dispatcher) advance(name string, l *lane) {
 		it := l.next()
 		it.again, it.working = false, false
 		it.at = time.Time{} // before all that has no turn
-		it.turn = name
+		it.turn, it.timed = name, timed
 		l.promised++
 		heap.Push(&d.queue, it)
 		d.nudge()

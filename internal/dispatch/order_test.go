@@ -146,3 +146,48 @@ func TestSharedPaceIsKeptTogether(t *testing.T) {
 		}
 	})
 }
+
+// Actions of one account may have limits of their own: one without a spacing does not
+// let out those that have one before their time.
+func TestASpacingHoldsBesideAnActionWithoutOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const spaced = 20
+		began := time.Now()
+		var mu sync.Mutex
+		var starts []time.Duration
+		d, stop := start(t, func(_ context.Context, k dispatch.Key, _ uint64) (dispatch.Plan, error) {
+			p := dispatch.Plan{Lane: "l", Width: 8, Run: func(context.Context) dispatch.Again {
+				time.Sleep(time.Second)
+				return dispatch.Again{}
+			}}
+			if k.Operation != "free" {
+				p.Spacing = 10 * time.Second
+				p.Run = func(context.Context) dispatch.Again {
+					mu.Lock()
+					defer mu.Unlock()
+					starts = append(starts, time.Since(began))
+					return dispatch.Again{}
+				}
+			}
+			return p, nil
+		})
+		for i := range spaced {
+			d.Wake(key(i), 0)
+		}
+		for range 10 {
+			time.Sleep(15 * time.Second)
+			d.Wake(dispatch.Key{Tenant: "acme", Operation: "free"}, 0)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		stop()
+		if len(starts) != spaced {
+			t.Fatalf("got %d starts, want %d", len(starts), spaced)
+		}
+		for i, at := range starts[1:] {
+			if gap := at - starts[i]; gap < 10*time.Second {
+				t.Errorf("start %d came %s after the one before it", i+2, gap)
+			}
+		}
+	})
+}

@@ -56,7 +56,9 @@ func (s *Server) openGate() error {
 func (s *Server) arrived(m *nats.Msg) {
 	before, _, _ := strings.Cut(s.cfg.Subjects.Gate("*"), "*")
 	tenant := strings.TrimPrefix(m.Subject, before)
-	s.wg.Add(1)
+	if !s.begin() {
+		return // its sender publishes again
+	}
 	if !s.line.enter(tenant, len(m.Data), func() {
 		go func() {
 			defer func() { s.line.leave(tenant); s.wg.Done() }()

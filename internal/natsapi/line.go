@@ -53,13 +53,13 @@ func (l *line) enter(tenant string, bytes int, begin func()) bool {
 		l.start(tenant, begin)
 		return true
 	}
+	if bytes > maxLineBytes || (w != nil && (len(w.requests) == MaxTenantLine || w.bytes+bytes > maxLineBytes)) {
+		return false
+	}
 	if w == nil {
 		w = &waiting{}
 		l.lines[tenant] = w
 		l.turns = append(l.turns, tenant)
-	}
-	if len(w.requests) == MaxTenantLine || w.bytes+bytes > maxLineBytes {
-		return false
 	}
 	w.requests = append(w.requests, queued{begin, bytes})
 	w.bytes += bytes

@@ -94,6 +94,8 @@ type Server struct {
 	waiters   chan struct{}
 	wg        sync.WaitGroup
 	gate      *nats.Subscription
+	mu        sync.Mutex
+	stopped   bool
 }
 
 // Start registers the service and answers until Stop.
@@ -146,6 +148,9 @@ const lastAnswers = 3 * time.Second
 // answer for a few seconds, and returns.
 func (s *Server) Stop() error {
 	err := s.svc.Stop()
+	s.mu.Lock()
+	s.stopped = true
+	s.mu.Unlock()
 	if s.gate != nil {
 		err = errors.Join(err, s.gate.Drain())
 	}
@@ -157,9 +162,21 @@ func (s *Server) Stop() error {
 	return err
 }
 
+// begin counts a request among those that Stop waits for, unless it came too late.
+func (s *Server) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.stopped {
+		s.wg.Add(1)
+	}
+	return !s.stopped
+}
+
 func (s *Server) accept(verb string, r micro.Request) {
 	q := request{verb: verb, tenant: tenantOf(s.cfg.Subjects, r.Subject(), verb), data: r.Data(), to: r.Reply()}
-	s.wg.Add(1)
+	if !s.begin() {
+		return // its sender asks again
+	}
 	if verb == api.VerbWait {
 		if !s.takeWaiter() {
 			s.wg.Done()

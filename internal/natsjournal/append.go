@@ -108,6 +108,7 @@ func (a *appending) run(ctx context.Context) (events.Record, error) {
 	pause, behind, unanswered := firstPause, 0, false
 	for doubtful := false; ; doubtful = true {
 		var ack pubAck
+		run := a.j.run()
 		if doubtful {
 			ack = a.j.publish(ctx, a.msg) // alone
 		} else {
@@ -116,10 +117,10 @@ func (a *appending) run(ctx context.Context) (events.Record, error) {
 		a.last = ack.err
 		unanswered = unanswered || !ack.tells(a.j.names.Events)
 		if ack.plain(a.j.names.Events, a.expected) {
-			if a.stored != nil && a.j.behind() {
+			if a.stored != nil && a.j.barrier != nil {
 				a.stored(ack.Seq)
 			}
-			if err := a.j.settle(ctx, ack.Seq); err != nil {
+			if err := a.j.settle(ctx, ack.Seq, run); err != nil {
 				return events.Record{}, fmt.Errorf("%w: %w", ErrNoVerdict, err)
 			}
 			return events.Record{Seq: ack.Seq}, nil
@@ -171,6 +172,7 @@ func (a *appending) run(ctx context.Context) (events.Record, error) {
 // that what was written earlier is on the disk. The read without an answer only
 // tells whether the stream is gone.
 func (a *appending) ask(ctx context.Context, ack pubAck) (r events.Record, verdict bool, err error) {
+	run := a.j.run()
 	m, err := a.j.get(ctx, getRequest{Seq: a.expected + 1, NextFor: a.subject})
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
@@ -182,7 +184,7 @@ func (a *appending) ask(ctx context.Context, ack pubAck) (r events.Record, verdi
 	case !ack.tells(a.j.names.Events):
 		return r, false, nil
 	}
-	if err := a.j.settle(ctx, m.Seq); err != nil {
+	if err := a.j.settle(ctx, m.Seq, run); err != nil {
 		return r, false, err
 	}
 	// Ours means the same bytes, and so the same event id.
@@ -310,9 +312,10 @@ func (j *Journal) AppendSystem(ctx context.Context, s events.System) (uint64, er
 	msg.Header.Set(jetstream.MsgIDHeader, s.ID)
 	msg.Header.Set("Content-Type", events.ContentType)
 	msg.Header.Set(events.HeaderKind, string(s.Kind))
+	run := j.run()
 	seq, err := j.store(ctx, msg)
 	if err == nil {
-		if err = j.settle(ctx, seq); err != nil {
+		if err = j.settle(ctx, seq, run); err != nil {
 			err = fmt.Errorf("%w: %w", ErrNoVerdict, err)
 		}
 	}

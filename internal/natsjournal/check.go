@@ -107,7 +107,7 @@ func Check(ctx context.Context, js jetstream.JetStream, nc *nats.Conn, t Topolog
 		problems = append(problems, compare(t, want, info)...)
 	}
 	var warnings []string
-	if d.Sync == SyncUnknown {
+	if d.Sync == SyncUnknown && !BehindBarrier(nc) {
 		warnings = append(warnings, "server: sync_interval can't be seen from here, must be always: "+
 			"otherwise a power loss takes back acknowledged events and a request may be sent twice")
 	}

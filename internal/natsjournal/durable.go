@@ -3,6 +3,7 @@ package natsjournal
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -37,13 +38,18 @@ func BehindBarrier(nc *nats.Conn) bool {
 
 // durability lets those that wait at the same moment share a sync.
 type durability struct {
-	// sync makes durable what was stored before the call, and returns up to where if
-	// it knows more than it was told.
-	sync func() (last uint64, err error)
-	// synced: everything up to it is durable.
-	synced atomic.Uint64
+	// sync makes durable what was stored before the call. Unless it is mine, it tells
+	// up to where, and of which run of the server.
+	sync func() (synced, error)
+	// mine: this process has the barrier, and lives no longer than its server.
+	mine bool
+	// remote: the server of the last connection leaves the syncing to another process.
+	remote atomic.Bool
+	// upTo: everything up to it is durable, in that run of the server.
+	upTo atomic.Uint64
 
-	mu sync.Mutex
+	mu  sync.Mutex
+	run string
 	// stored is the highest sequence number that is known to be stored.
 	stored uint64
 	// rounds counts the syncs that have begun.
@@ -55,37 +61,42 @@ type durability struct {
 // syncing waits for everything up to seq, or for the end of a round.
 type syncing struct {
 	seq, round uint64
+	run        string
 	done       chan error
 }
 
-// wait returns nil when the message seq, which is stored, is durable. An error of ctx
-// says nothing of it.
-func (d *durability) wait(ctx context.Context, seq uint64) error {
-	if seq <= d.synced.Load() {
+// wait returns nil when the message seq, which that run of the server has stored, is
+// durable. An error of ctx says nothing of it.
+func (d *durability) wait(ctx context.Context, seq uint64, run string) error {
+	if d.mine && seq <= d.upTo.Load() {
 		return nil
 	}
 	d.mu.Lock()
-	if seq <= d.synced.Load() {
+	if d.covers(seq, run) {
 		d.mu.Unlock()
 		return nil
 	}
 	d.stored = max(d.stored, seq)
-	return d.join(ctx, seq)
+	return d.join(ctx, seq, run)
+}
+
+func (d *durability) covers(seq uint64, run string) bool {
+	return run == d.run && seq <= d.upTo.Load()
 }
 
 // flush returns nil when everything is durable that was stored before the call.
 func (d *durability) flush(ctx context.Context) error {
 	d.mu.Lock()
-	return d.join(ctx, 0)
+	return d.join(ctx, 0, "")
 }
 
 // join waits for a sync. The caller holds the lock, and loses it.
-func (d *durability) join(ctx context.Context, seq uint64) error {
-	w := &syncing{seq: seq, round: d.rounds + 1, done: make(chan error, 1)}
+func (d *durability) join(ctx context.Context, seq uint64, run string) error {
+	w := &syncing{seq: seq, run: run, round: d.rounds + 1, done: make(chan error, 1)}
 	d.waiting = append(d.waiting, w)
 	if !d.running {
 		d.running = true
-		go d.run()
+		go d.work()
 	}
 	d.mu.Unlock()
 	select {
@@ -96,18 +107,25 @@ func (d *durability) join(ctx context.Context, seq uint64) error {
 	}
 }
 
-// run syncs until nobody waits.
-func (d *durability) run() {
+// work syncs until nobody waits.
+func (d *durability) work() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for len(d.waiting) > 0 {
 		d.rounds++
-		covers := d.stored
+		stored := d.stored
 		d.mu.Unlock()
-		last, err := d.sync()
+		s, err := d.sync()
 		d.mu.Lock()
 		if err == nil {
-			d.synced.Store(max(d.synced.Load(), covers, last))
+			if d.mine {
+				s.Seq = stored
+			}
+			if s.Run != d.run { // another run may have lost what an earlier one had
+				d.run = s.Run
+				d.upTo.Store(0)
+			}
+			d.upTo.Store(max(d.upTo.Load(), s.Seq))
 		}
 		d.release(err)
 	}
@@ -119,10 +137,12 @@ func (d *durability) release(err error) {
 	rest := d.waiting[:0]
 	for _, w := range d.waiting {
 		switch {
+		case w.seq > 0 && d.covers(w.seq, w.run):
+			w.done <- nil
+		case w.round <= d.rounds && err == nil && w.seq > 0:
+			w.done <- errOtherRun
 		case w.round <= d.rounds:
 			w.done <- err
-		case w.seq > 0 && w.seq <= d.synced.Load():
-			w.done <- nil
 		default:
 			rest = append(rest, w)
 		}
@@ -131,15 +151,39 @@ func (d *durability) release(err error) {
 	d.waiting = rest
 }
 
-// behind reports whether an acknowledgement is no promise yet.
-func (j *Journal) behind() bool { return j.barrier != nil || BehindBarrier(j.nc) }
+// errOtherRun: the server was started anew since it had stored something, and may have
+// lost it.
+var errOtherRun = errors.New("the server was started anew meanwhile")
 
-// settle returns nil when a message of the journal, which is stored, is durable.
-func (j *Journal) settle(ctx context.Context, seq uint64) error {
+// behind reports whether an acknowledgement is no promise yet. A connection that is
+// lost at the moment counts as what it was.
+func (j *Journal) behind() bool {
+	if j.barrier != nil {
+		return true
+	}
+	if j.nc.ConnectedServerName() != "" {
+		j.durable.remote.Store(BehindBarrier(j.nc))
+	}
+	return j.durable.remote.Load()
+}
+
+// run names the run of the server whose next answers are to be settled: take it
+// before the request. It is empty where it does not matter, and where there is no
+// connection, which settles nothing.
+func (j *Journal) run() string {
+	if j.barrier != nil || !j.behind() {
+		return ""
+	}
+	return j.nc.ConnectedServerId()
+}
+
+// settle returns nil when a message of the journal, which that run of the server has
+// stored, is durable.
+func (j *Journal) settle(ctx context.Context, seq uint64, run string) error {
 	if !j.behind() {
 		return nil
 	}
-	if err := j.durable.wait(ctx, seq); err != nil {
+	if err := j.durable.wait(ctx, seq, run); err != nil {
 		return fmt.Errorf("natsjournal: make message %d durable: %w", seq, err)
 	}
 	return nil
@@ -148,18 +192,21 @@ func (j *Journal) settle(ctx context.Context, seq uint64) error {
 // SyncBucket returns nil when everything is durable that a bucket had stored before
 // the call.
 func (j *Journal) SyncBucket(ctx context.Context, bucket string) error {
-	return j.syncStream(ctx, BucketStream(bucket))
+	return j.syncStream(ctx, BucketStream(bucket), j.run())
 }
 
 // syncStream is for the streams beside the journal, which are seldom written.
-func (j *Journal) syncStream(ctx context.Context, stream string) error {
+func (j *Journal) syncStream(ctx context.Context, stream, run string) error {
 	if j.barrier != nil {
 		return j.barrier.Sync(stream)
 	}
-	if !BehindBarrier(j.nc) {
+	if !j.behind() {
 		return nil
 	}
-	_, err := j.askForSync(ctx, stream)
+	s, err := j.askForSync(ctx, stream)
+	if err == nil && s.Run != run {
+		err = errOtherRun
+	}
 	return err
 }
 
@@ -167,35 +214,36 @@ func (j *Journal) syncStream(ctx context.Context, stream string) error {
 // by this process, or by the one that has it.
 func newDurability(j *Journal) *durability {
 	if j.barrier == nil {
-		return &durability{sync: func() (uint64, error) { return j.askForSync(context.Background(), j.names.Events) }}
+		return &durability{sync: func() (synced, error) { return j.askForSync(context.Background(), j.names.Events) }}
 	}
-	return &durability{sync: func() (uint64, error) { return 0, j.barrier.Sync(j.names.Events) }}
+	return &durability{mine: true, sync: func() (synced, error) { return synced{}, j.barrier.Sync(j.names.Events) }}
 }
 
 // synced is the answer of the process with the barrier.
 type synced struct {
+	// Run is the id of the server, which is another one after each start.
+	Run string `json:"run"`
 	Seq uint64 `json:"seq"`
 	Err string `json:"err,omitempty"`
 }
 
 // askForSync asks the process with the barrier to sync a stream.
-func (j *Journal) askForSync(ctx context.Context, stream string) (uint64, error) {
+func (j *Journal) askForSync(ctx context.Context, stream string) (s synced, err error) {
 	ctx, cancel := context.WithTimeout(ctx, j.call)
 	defer cancel()
 	msg := nats.NewMsg(j.subjects.Barrier())
 	msg.Data = []byte(stream)
 	answer, err := j.tr.request(ctx, msg)
 	if err != nil {
-		return 0, fmt.Errorf("ask for a sync: %w", err)
+		return synced{}, fmt.Errorf("ask for a sync: %w", err)
 	}
-	var s synced
 	if err := json.Unmarshal(answer.Data, &s); err != nil {
-		return 0, fmt.Errorf("ask for a sync: %w", err)
+		return synced{}, fmt.Errorf("ask for a sync: %w", err)
 	}
 	if s.Err != "" {
-		return 0, fmt.Errorf("ask for a sync: %s", s.Err)
+		return synced{}, fmt.Errorf("ask for a sync: %s", s.Err)
 	}
-	return s.Seq, nil
+	return s, nil
 }
 
 // flush makes everything durable that a stream has stored; of the journal it returns up
@@ -203,7 +251,7 @@ func (j *Journal) askForSync(ctx context.Context, stream string) (uint64, error)
 func (j *Journal) flush(ctx context.Context, stream string) (uint64, error) {
 	switch stream {
 	case j.names.Events:
-	case j.names.Refused, BucketStream(j.names.Contracts):
+	case j.names.Refused, BucketStream(j.names.Contracts), BucketStream(j.names.Operations):
 		return 0, j.barrier.Sync(stream)
 	default:
 		return 0, fmt.Errorf("%w: %q needs no sync", ErrNotFound, stream)
@@ -221,7 +269,7 @@ func (j *Journal) flush(ctx context.Context, stream string) (uint64, error) {
 func (j *Journal) ServeBarrier(ctx context.Context) error {
 	sub, err := j.nc.Subscribe(j.subjects.Barrier(), func(m *nats.Msg) {
 		go func() {
-			var s synced
+			s := synced{Run: j.nc.ConnectedServerId()}
 			var err error
 			if s.Seq, err = j.flush(ctx, string(m.Data)); err != nil {
 				s.Err = err.Error()

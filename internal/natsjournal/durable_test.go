@@ -1,15 +1,21 @@
 package natsjournal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/opledger/opledger/events"
@@ -200,7 +206,7 @@ func TestAnotherProcessIsAskedForTheSync(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- owner.ServeBarrier(ctx) }()
-	for tool.settle(t.Context(), 1) != nil {
+	for tool.settle(t.Context(), 1, tool.run()) != nil {
 		time.Sleep(time.Millisecond) // it does not serve yet
 	}
 	e, expected = after("op-2", nil)
@@ -229,6 +235,139 @@ func TestAnotherProcessIsAskedForTheSync(t *testing.T) {
 	cancel()
 	if err := <-served; err != nil {
 		t.Error(err)
+	}
+}
+
+// meddled does something after a publish of an event, before its answer is heard.
+type meddled struct {
+	transport
+	do func()
+}
+
+func (m *meddled) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
+	answer, err := m.transport.request(ctx, msg)
+	if do := m.do; do != nil && strings.Contains(msg.Subject, ".events.") {
+		m.do = nil
+		do()
+	}
+	return answer, err
+}
+
+// host is a server whose power is cut, with the process that has the barrier.
+type host struct {
+	t    *testing.T
+	dir  string
+	port int
+	srv  *server.Server
+	nc   *nats.Conn
+	*Journal
+	disk *disk
+}
+
+func (h *host) boot() {
+	h.t.Helper()
+	opts := natstest.Options(h.dir)
+	opts.ServerName, opts.DontListen, opts.Host, opts.Port = BarrierServer+"test", false, "127.0.0.1", cmp.Or(h.port, -1)
+	h.srv = started(h.t, opts)
+	h.port = h.srv.Addr().(*net.TCPAddr).Port
+	h.nc = h.connect()
+	js := natstest.JetStream(h.t, h.nc)
+	if _, err := Setup(h.t.Context(), js, Topology{}); err != nil {
+		h.t.Fatal(err)
+	}
+	h.disk = &disk{js: js}
+	var err error
+	if h.Journal, err = Open(h.t.Context(), h.nc, Config{Barrier: h.disk}); err != nil {
+		h.t.Fatal(err)
+	}
+	go func() { _ = h.ServeBarrier(h.t.Context()) }() // until the test ends
+}
+
+func (h *host) connect() *nats.Conn {
+	h.t.Helper()
+	nc, err := nats.Connect(h.srv.ClientURL(), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectBufSize(-1))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(nc.Close)
+	return nc
+}
+
+func (h *host) halt() {
+	h.nc.Close()
+	h.srv.Shutdown()
+	h.srv.WaitForShutdown()
+}
+
+// tool is a journal of another process, which asks for its syncs.
+func (h *host) tool() (*Journal, *meddled) {
+	h.t.Helper()
+	tool, err := Open(h.t.Context(), h.connect(), Config{CallTimeout: time.Second})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	m := &meddled{transport: tool.tr}
+	tool.tr = m
+	for tool.settle(h.t.Context(), 0, tool.run()) != nil {
+		time.Sleep(time.Millisecond) // it does not serve yet
+	}
+	return tool, m
+}
+
+// I2: an acknowledgement behind which the connection broke is no promise: nobody has
+// said that the message is durable.
+func TestALostConnectionPromisesNothing(t *testing.T) {
+	t.Parallel()
+	h := &host{t: t, dir: t.TempDir()}
+	h.boot()
+	tool, m := h.tool()
+	m.do = func() {
+		h.halt()
+		for tool.nc.IsConnected() {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	e, expected := after("op-1", nil)
+	_, err := tool.Append(t.Context(), e, expected)
+	wantError(t, err, ErrNoVerdict)
+}
+
+// I2: what a server acknowledged before its power was cut is not durable because it
+// syncs now, nor is another message that gets its number.
+func TestAnotherRunOfTheServerPromisesNothing(t *testing.T) {
+	t.Parallel()
+	h := &host{t: t, dir: filepath.Join(t.TempDir(), "store")}
+	h.boot()
+	for i := range 3 {
+		appendNext(t, h.Journal, fmt.Sprintf("before-%d", i))
+	}
+	tool, m := h.tool()
+	durable := filepath.Join(t.TempDir(), "durable")
+	if err := os.CopyFS(durable, os.DirFS(h.dir)); err != nil {
+		t.Fatal(err)
+	}
+	m.do = func() {
+		h.halt()
+		h.dir = durable
+		h.boot()
+		for tool.nc.ConnectedServerId() != h.srv.ID() {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	e, expected := after("op-1", nil)
+	if r, err := tool.Append(t.Context(), e, expected); err == nil {
+		t.Errorf("message %d was acknowledged, and lost", r.Seq)
+	}
+	for tool.settle(t.Context(), 0, tool.run()) != nil {
+		time.Sleep(time.Millisecond)
+	}
+	e, expected = after("op-2", nil)
+	r, err := tool.Append(t.Context(), e, expected)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if durable := h.disk.durable.Load(); r.Seq > durable {
+		t.Errorf("message %d was acknowledged while %d were durable", r.Seq, durable)
 	}
 }
 

@@ -335,8 +335,9 @@ func (j *Journal) Refuse(ctx context.Context, tenant string, body []byte) (seq u
 	msg.Data = body
 	msg.Header.Set(jetstream.MsgIDHeader, events.NewID())
 	msg.Header.Set("Content-Type", "application/json")
+	run := j.run()
 	if seq, err = j.store(ctx, msg); err == nil {
-		err = j.syncStream(ctx, j.names.Refused)
+		err = j.syncStream(ctx, j.names.Refused, run)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("natsjournal: refuse an intent of %s: %w", tenant, err)

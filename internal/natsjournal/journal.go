@@ -322,12 +322,14 @@ func (j *Journal) patiently(ctx context.Context, call func(context.Context) erro
 }
 
 func (j *Journal) getPatiently(ctx context.Context, req getRequest) (m stored, err error) {
+	var run string
 	err = j.patiently(ctx, func(ctx context.Context) error {
+		run = j.run()
 		m, err = j.get(ctx, req)
 		return err
 	})
 	if err == nil {
-		err = j.settle(ctx, m.Seq)
+		err = j.settle(ctx, m.Seq, run)
 	}
 	return m, err
 }

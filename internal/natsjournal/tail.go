@@ -1,7 +1,6 @@
 package natsjournal
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,12 +13,10 @@ import (
 )
 
 const (
-	// tailBatch is how many messages one fetch asks for at most, tailBytes about how
-	// many bytes: the fewer fetches, the less time the server waits for the next. The
-	// first fetch asks for tailFirst.
+	// tailBatch is how many messages one fetch asks for at most, tailBytes how many
+	// bytes: the fewer fetches, the less time the server waits for the next.
 	tailBatch = 8192
 	tailBytes = 8 << 20
-	tailFirst = 256
 	// tailWait is how long one fetch waits for messages that don't come. The
 	// iterator of nats.go can stall for 30 s; a fetch this short can't.
 	tailWait = time.Second
@@ -46,8 +43,8 @@ type tail struct {
 	from    uint64
 	since   time.Time
 	created time.Time
-	// batch is how many messages the next fetch asks for.
-	batch int
+	// server is the run of the server that delivers.
+	server string
 	// reached: from was reached by reading, not just asked for.
 	reached bool
 
@@ -104,6 +101,7 @@ func (t *tail) run(ctx context.Context) error {
 func (t *tail) session(ctx context.Context) error {
 	call, cancel := context.WithTimeout(ctx, t.j.call)
 	defer cancel()
+	t.server = t.j.run()
 	s, err := t.j.js.Stream(call, t.stream)
 	if err != nil {
 		return err
@@ -168,16 +166,11 @@ func (t *tail) config() jetstream.ConsumerConfig {
 func (t *tail) fetch(ctx context.Context, c jetstream.Consumer, consumed *uint64) (int, error) {
 	fctx, cancel := context.WithTimeout(ctx, tailWait)
 	defer cancel()
-	batch, err := c.Fetch(cmp.Or(t.batch, tailFirst), jetstream.FetchContext(fctx))
+	batch, err := c.Fetch(tailBatch, jetstream.FetchContext(fctx), jetstream.FetchMaxBytes(tailBytes))
 	if err != nil {
 		return 0, err
 	}
-	n, size := 0, 0
-	defer func() {
-		if n > 0 {
-			t.batch = max(1, min(tailBatch, tailBytes/max(size/n, 1)))
-		}
-	}()
+	n := 0
 	for msg := range batch.Messages() {
 		meta, err := msg.Metadata()
 		if err != nil {
@@ -188,9 +181,8 @@ func (t *tail) fetch(ctx context.Context, c jetstream.Consumer, consumed *uint64
 		}
 		*consumed++
 		n++
-		size += len(msg.Data())
 		if t.stream == t.j.names.Events {
-			if err := t.j.settle(ctx, meta.Sequence.Stream); err != nil {
+			if err := t.j.settle(ctx, meta.Sequence.Stream, t.server); err != nil {
 				return n, err
 			}
 		}

@@ -413,7 +413,7 @@ func (n *Node) applied(s operation.State) {
 }
 
 func (n *Node) states() states {
-	return states{Store: n.store, index: n.index, memory: n.memory, follows: n.plays(RoleProjector), alarm: n.guard.Alarm}
+	return states{Store: n.store, index: n.index, memory: n.memory, follows: n.plays(RoleProjector), alarm: n.guard.Alarm, apart: n.server != nil && n.server.barrier != nil}
 }
 
 // warnSecrets says at the start which accounts can't be used here, instead of
@@ -569,7 +569,7 @@ func wakesReconciler(k events.Kind) bool {
 // opened is told by the index of every operation that has something to come, and
 // of those that have not any more.
 func (n *Node) opened(o projections.Open, first bool) {
-	if k, known := n.memory.get(o.Tenant, o.OperationID); known && k.state.LastSeq > o.LastSeq {
+	if k, known := n.memory.get(o.Tenant, o.OperationID); known && !k.early && k.state.LastSeq > o.LastSeq {
 		return // it will be told of that
 	}
 	k := dispatch.Key{Tenant: o.Tenant, Operation: o.OperationID}
@@ -582,6 +582,9 @@ func (n *Node) opened(o projections.Open, first bool) {
 		at := o.NextAt
 		if o.NextAction == events.NextOutcome && n.server != nil && first {
 			at = n.clock.Now() // found at the start: its worker may be a dead predecessor
+		}
+		if o.NextAction == events.NextReconcile && at.IsZero() {
+			at = n.clock.Now() // at once
 		}
 		if n.looks != nil && !at.IsZero() {
 			n.looks.Schedule(k, at, o.Version)

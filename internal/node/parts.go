@@ -156,6 +156,9 @@ type states struct {
 	// early: also what is stored and not durable yet. Only for who does nothing but
 	// append behind it.
 	early bool
+	// apart: appends go to the server one by one, so that one that is refused delays no
+	// other.
+	apart bool
 }
 
 // State implements executor.States, reconciler.States and intake.States: never
@@ -194,7 +197,7 @@ func (s states) Glance(ctx context.Context, tenant, op string) (operation.State,
 	if k, known := s.memory.get(tenant, op); known {
 		return s.State(ctx, tenant, op, k.state.Version)
 	}
-	if s.follows && s.index.Seen(tenant, op) == 0 {
+	if s.follows && s.apart && s.index.Seen(tenant, op) == 0 {
 		return operation.State{}, nil
 	}
 	return s.Store.Glance(ctx, tenant, op)
@@ -270,10 +273,8 @@ func (m *memory) take(s operation.State, early bool) {
 	w, ok := e.Value.(*known)
 	switch {
 	case !ok:
-	case s.LastSeq > w.state.LastSeq:
+	case s.LastSeq > w.state.LastSeq, w.early && !early: // what is durable counts
 		w.state, w.stamped, w.early = s, false, early
-	case s.LastSeq == w.state.LastSeq:
-		w.early = w.early && early
 	}
 }
 
@@ -286,7 +287,7 @@ func (m *memory) applied(s operation.State) {
 	if !have {
 		return
 	}
-	if w, ok := e.Value.(*known); ok && s.LastSeq >= w.state.LastSeq {
+	if w, ok := e.Value.(*known); ok && (w.early || s.LastSeq >= w.state.LastSeq) {
 		w.state, w.stamped, w.early = s, true, false
 	}
 }

@@ -80,7 +80,7 @@ func (e *embedded) start(cfg *config.Config, dir string, log *slog.Logger) error
 	}
 	// A process that was killed may have left what it had not synced yet: whoever
 	// reads it must find it durable.
-	if err := barrier.SyncTree(store, time.Time{}); err != nil {
+	if err := errors.Join(barrier.SyncTree(store, time.Time{}), barrier.Forget(e.streams)); err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
 	e.started = time.Now()
@@ -141,19 +141,17 @@ func forgetIndexes(streams string, cfg *config.Config) error {
 	return nil
 }
 
-// clockTick is more than the stamps of files can be behind.
-const clockTick = 2 * time.Second
-
 // openBarrier makes this process the one that syncs the store from now on, where the
 // server does not, once the streams are there.
 func (e *embedded) openBarrier(cfg *config.Config) error {
 	if !cfg.Barrier() {
 		return nil
 	}
-	if err := barrier.SyncTree(e.streams, e.started.Add(-clockTick)); err != nil {
+	top := filepath.Dir(filepath.Clean(cfg.Path(cfg.NATS.StoreDir)))
+	if err := errors.Join(barrier.SyncTree(e.streams, e.started.Add(-barrier.Tick)), barrier.SyncNames(e.streams, top)); err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
-	e.barrier = barrier.New(e.streams)
+	e.barrier = barrier.New(e.streams, Topology(cfg).Names().Events)
 	return nil
 }
 
@@ -173,9 +171,9 @@ func (e *embedded) stop() error {
 	var errs []error
 	if e.barrier != nil {
 		errs = append(errs, e.barrier.Close())
-		// An orderly end is durable.
-		errs = append(errs, barrier.SyncTree(e.streams, e.started.Add(-clockTick)))
 	}
+	// An orderly end is durable.
+	errs = append(errs, barrier.SyncTree(e.streams, e.started.Add(-barrier.Tick)))
 	return errors.Join(append(errs, e.lock.Close())...)
 }
 
