@@ -59,6 +59,37 @@ func BenchmarkRebuild(b *testing.B) {
 	}
 }
 
+// One operation is three events that a projector which was stopped in order goes on
+// with: read, folded, told and written.
+func BenchmarkProject(b *testing.B) {
+	l := newLedger(b, natstest.Server(b))
+	project := func(until func(*Projector) bool) {
+		p := l.projector(nil)
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- p.Run(ctx) }()
+		for !until(p) {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			b.Fatal(err)
+		}
+	}
+	checkpoint := func(*Projector) bool {
+		v, err := l.projector(nil).b.last(context.Background(), checkpointKey)
+		return err == nil && v.rev != 0
+	}
+	project(checkpoint) // of the empty log
+	l.fill(b.N)
+	_, _, last, _, err := l.j.Extent(context.Background())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ResetTimer()
+	project(func(p *Projector) bool { return p.Applied() >= last })
+}
+
 func BenchmarkVerify(b *testing.B) {
 	l := newLedger(b, natstest.Server(b))
 	l.fill(b.N)
