@@ -338,7 +338,9 @@ func (x *Executor) block(ctx context.Context, lane string, i events.IntentRecord
 		return b.until // others of the lane failed at the same time
 	}
 	fresh := b.reason != e.reason
-	b.failures++
+	if b.failures++; e.reason == BlockedAlarm {
+		b.failures = 1 // to look again costs nothing, and a log that is being checked is soon done
+	}
 	b.reason = e.reason
 	b.until = now.Add(min(x.cfg.Pause<<min(b.failures-1, 10), maxBlock))
 	x.blocked[lane] = b

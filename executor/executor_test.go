@@ -562,3 +562,38 @@ func TestAlarmRaisedWhileRecordingSendsNothing(t *testing.T) {
 		}
 	})
 }
+
+// A lane that waits for the check of the log starts soon after its verdict, however
+// long that took.
+func TestALaneStartsSoonAfterTheVerdict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newWorld(t, func(context.Context, int) operation.Outcome { return success("731") })
+		verdict := time.Now().Add(5 * time.Minute)
+		e, err := executor.New(executor.Config{
+			Recorder: x.w, States: x.ledger, Claims: x.ledger, Stamps: x.ledger, Scopes: x.ledger, Adapters: x.a, Worker: "w",
+			Now: time.Now, Random: func() float64 { return 0 }, Alarm: func() string {
+				if time.Now().Before(verdict) {
+					return "the log is being checked"
+				}
+				return ""
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for x.a.sent() == 0 {
+			p, err := e.Plan(t.Context(), dispatch.Key{Tenant: "acme", Operation: "op-1"}, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again := p.Again
+			if p.Run != nil {
+				again = p.Run(t.Context())
+			}
+			time.Sleep(time.Until(again.At))
+		}
+		if late := time.Since(verdict); late < 0 || late > 2*time.Second {
+			t.Errorf("sent %s after the verdict", late)
+		}
+	})
+}
