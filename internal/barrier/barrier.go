@@ -161,7 +161,10 @@ func (t *tail) sync(d disk) error {
 		}
 		last := err != nil
 		if err := d.data(t.block); err != nil {
-			return errors.Join(err, closeIf(!last, next))
+			if !last {
+				err = errors.Join(err, next.Close())
+			}
+			return err
 		}
 		if last {
 			if news {
@@ -175,13 +178,6 @@ func (t *tail) sync(d disk) error {
 		t.block = next
 		t.number++
 	}
-}
-
-func closeIf(open bool, f *os.File) error {
-	if !open {
-		return nil
-	}
-	return f.Close()
 }
 
 // same reports whether the newest block that is known is still the one under its

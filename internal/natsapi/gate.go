@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -54,8 +53,7 @@ func (s *Server) openGate() error {
 
 // arrived gives an intent a place among the requests of its tenant.
 func (s *Server) arrived(m *nats.Msg) {
-	before, _, _ := strings.Cut(s.cfg.Subjects.Gate("*"), "*")
-	tenant := strings.TrimPrefix(m.Subject, before)
+	tenant := tenantOf(s.cfg.Subjects.Gate("*"), m.Subject)
 	if !s.begin() {
 		return // its sender publishes again
 	}

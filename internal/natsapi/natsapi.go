@@ -173,7 +173,7 @@ func (s *Server) begin() bool {
 }
 
 func (s *Server) accept(verb string, r micro.Request) {
-	q := request{verb: verb, tenant: tenantOf(s.cfg.Subjects, r.Subject(), verb), data: r.Data(), to: r.Reply()}
+	q := request{verb: verb, tenant: tenantOf(s.cfg.Subjects.API("*", verb), r.Subject()), data: r.Data(), to: r.Reply()}
 	if !s.begin() {
 		return // its sender asks again
 	}
@@ -282,10 +282,10 @@ func (s *Server) reply(to string, body []byte, h nats.Header) {
 	}
 }
 
-// tenantOf returns the tenant token of a request's subject, or "" if the
-// subject is not one of the verb's.
-func tenantOf(subjects events.Subjects, subject, verb string) string {
-	before, after, _ := strings.Cut(subjects.API("*", verb), "*")
+// tenantOf returns the token of a subject that stands for the star of a pattern, or ""
+// if the subject is not one of the pattern's.
+func tenantOf(pattern, subject string) string {
+	before, after, _ := strings.Cut(pattern, "*")
 	tenant, ok := strings.CutPrefix(subject, before)
 	if !ok {
 		return ""

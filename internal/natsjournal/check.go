@@ -23,7 +23,8 @@ type Sync int
 const (
 	// SyncUnknown: an external server; nobody looked.
 	SyncUnknown Sync = iota
-	// SyncAlways: verified; the embedded server is always set so.
+	// SyncAlways: verified. It also stands for the embedded server whose process
+	// syncs for it; see Config.Barrier.
 	SyncAlways
 	// SyncInterval: known to be weaker: acknowledged writes can be lost.
 	SyncInterval

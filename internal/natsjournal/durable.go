@@ -15,10 +15,10 @@ import (
 
 // A server may leave it to the process that runs it to sync what it has written.
 // Then an acknowledgement is no promise yet, and a message can be read before it is
-// durable. So nothing leaves this package before it is, but hints and what AppendStored tells of:
-// an append returns, and a message is handed on, only behind a sync that began after
-// the message was stored.
-// Whoever acts on what he got from here acts on what a power loss leaves.
+// durable. So nothing leaves this package before it is, but hints and what AppendStored
+// tells of: an append returns, and a message is handed on, only behind a sync that
+// began after the message was stored. Whoever acts on what he got from here acts on
+// what a power loss leaves.
 
 // Barrier syncs what a server has written.
 type Barrier interface {
