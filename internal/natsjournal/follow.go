@@ -43,6 +43,7 @@ type durable struct {
 	config jetstream.ConsumerConfig
 	policy jetstream.AckPolicy
 	batch  int
+	rhythm rhythm
 	// floor is the last sequence that was handed on; 0 if none. A consumer
 	// that has to be made anew begins behind it.
 	floor  func() uint64
@@ -77,8 +78,9 @@ func (d *durable) session(ctx context.Context) (worked bool, err error) {
 		return false, err
 	}
 	d.policy = c.CachedInfo().Config.AckPolicy
+	d.rhythm = d.j.rhythm(d.stream)
 	for {
-		n, err := d.fetch(ctx, c)
+		n, err := d.fetch(ctx, c, d.rhythm.next(ctx, d.batch))
 		worked = worked || n > 0
 		if err != nil {
 			return worked, err
@@ -101,10 +103,10 @@ func (d *durable) consumer(ctx context.Context) (jetstream.Consumer, error) {
 	return d.j.js.CreateConsumer(ctx, d.stream, cfg)
 }
 
-func (d *durable) fetch(ctx context.Context, c jetstream.Consumer) (int, error) {
+func (d *durable) fetch(ctx context.Context, c jetstream.Consumer, atMost int) (int, error) {
 	fctx, cancel := context.WithTimeout(ctx, tailWait)
 	defer cancel()
-	batch, err := c.Fetch(d.batch, jetstream.FetchContext(fctx))
+	batch, err := c.Fetch(atMost, jetstream.FetchContext(fctx))
 	if err != nil {
 		return 0, err
 	}
@@ -121,6 +123,7 @@ func (d *durable) fetch(ctx context.Context, c jetstream.Consumer) (int, error) 
 			return n, err
 		}
 		n++
+		d.rhythm.saw(msg, meta)
 		d.handle(ctx, msg, meta)
 	}
 	if err := batch.Error(); err != nil && fctx.Err() == nil {

@@ -67,6 +67,9 @@ type Config struct {
 	// syncing to it. Nil means that the server syncs before it acknowledges, or
 	// that another process has the barrier, which is asked then.
 	Barrier Barrier
+	// Own reports whether this process is writing the event with that id, or has
+	// written it lately, and so needs no reader to be quick about it. It may be nil.
+	Own func(id string) bool
 	// Logger may be nil.
 	Logger *slog.Logger
 
@@ -103,6 +106,7 @@ type Journal struct {
 	tr       transport
 	commit   *committer
 	barrier  Barrier
+	own      func(id string) bool
 	durable  *durability
 	// most is MaxOperationEvents; tests make it smaller.
 	most int
@@ -121,7 +125,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Journal, error) {
 	j := &Journal{
 		nc: nc, topology: cfg.Topology, names: cfg.Topology.Names(), subjects: cfg.Topology.Subjects,
 		api: jetstream.DefaultAPIPrefix, call: cfg.CallTimeout, parallel: cfg.InboxParallel,
-		log: cfg.Logger, tr: cfg.transport, most: MaxOperationEvents, barrier: cfg.Barrier,
+		log: cfg.Logger, tr: cfg.transport, most: MaxOperationEvents, barrier: cfg.Barrier, own: cfg.Own,
 	}
 	if j.call == 0 {
 		j.call = DefaultCallTimeout

@@ -48,6 +48,7 @@ type tail struct {
 	// reached: from was reached by reading, not just asked for.
 	reached bool
 
+	rhythm   rhythm
 	each     func(jetstream.Msg, *jetstream.MsgMetadata) error
 	caughtUp func() error
 }
@@ -127,8 +128,9 @@ func (t *tail) session(ctx context.Context) error {
 		}
 	}
 	var consumed uint64
+	t.rhythm = t.j.rhythm(t.stream)
 	for stalls := 0; ; {
-		n, err := t.fetch(ctx, c, &consumed)
+		n, err := t.fetch(ctx, c, t.rhythm.next(ctx, tailBatch), &consumed)
 		if err != nil {
 			return err
 		}
@@ -161,12 +163,12 @@ func (t *tail) config() jetstream.ConsumerConfig {
 	return cfg
 }
 
-// fetch hands on one batch. consumed counts the messages of this consumer: a
-// number that is left out is a message that was lost on the way.
-func (t *tail) fetch(ctx context.Context, c jetstream.Consumer, consumed *uint64) (int, error) {
+// fetch hands on one batch. consumed counts the messages of this consumer: a number
+// that is left out is a message that was lost on the way.
+func (t *tail) fetch(ctx context.Context, c jetstream.Consumer, atMost int, consumed *uint64) (int, error) {
 	fctx, cancel := context.WithTimeout(ctx, tailWait)
 	defer cancel()
-	batch, err := c.Fetch(tailBatch, jetstream.FetchContext(fctx), jetstream.FetchMaxBytes(tailBytes))
+	batch, err := c.Fetch(atMost, jetstream.FetchContext(fctx), jetstream.FetchMaxBytes(tailBytes))
 	if err != nil {
 		return 0, err
 	}
@@ -181,6 +183,7 @@ func (t *tail) fetch(ctx context.Context, c jetstream.Consumer, consumed *uint64
 		}
 		*consumed++
 		n++
+		t.rhythm.saw(msg, meta)
 		if t.stream == t.j.names.Events {
 			if err := t.j.settle(ctx, meta.Sequence.Stream, t.server); err != nil {
 				return n, err

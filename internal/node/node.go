@@ -235,7 +235,7 @@ func (n *Node) open(ctx context.Context) error {
 	if weak, ok := errors.AsType[*natsjournal.WeakError](err); err != nil && (!ok || !weak.OnlyDamage()) {
 		return err
 	}
-	jc := natsjournal.Config{Topology: topology, Apart: n.cfg.NATS.Apart, Logger: n.log}
+	jc := natsjournal.Config{Topology: topology, Apart: n.cfg.NATS.Apart, Own: n.own.knows, Logger: n.log}
 	if n.server != nil {
 		if err := n.server.openBarrier(n.cfg); err != nil {
 			return err

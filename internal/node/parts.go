@@ -113,6 +113,15 @@ func (o *own) wrote(id string, heed func()) bool {
 	return ok
 }
 
+// knows reports whether an event is our own, stored or not.
+func (o *own) knows(id string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, stored := o.stored[id]
+	_, writing := o.writing[id]
+	return stored || writing
+}
+
 // TakeScope implements executor.Scopes.
 func (j journal) TakeScope(ctx context.Context, tenant, scope, op, attemptID, actor string, behind uint64, newest time.Time) error {
 	return conflict(j.Journal.TakeScope(ctx, tenant, scope, op, attemptID, actor, behind, newest))

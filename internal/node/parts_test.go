@@ -194,6 +194,9 @@ func TestHintsOfOwnEventsWakeNobodyTwice(t *testing.T) {
 	o.begin("early")
 	hint("early") // of the executor
 	hint("early") // of the reconciler
+	if !o.knows("early") {
+		t.Error("an event that is being written is not known as its own")
+	}
 	o.end("early", nil)
 	hint("early") // handed out again
 	o.begin("late")
@@ -208,6 +211,9 @@ func TestHintsOfOwnEventsWakeNobodyTwice(t *testing.T) {
 	o.end("no verdict", errors.New("nobody knows"))
 	if heeded != 2 {
 		t.Errorf("%d hints were heeded, want both of the event whose append failed", heeded)
+	}
+	if !o.knows("early") || !o.knows("late") || o.knows("no verdict") || o.knows("of another process") || o.knows("") {
+		t.Error("own events are not those that were stored")
 	}
 	hint("no verdict")
 	hint("of another process")
