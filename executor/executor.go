@@ -221,7 +221,7 @@ func New(cfg Config) (*Executor, error) {
 		cfg.Pause = time.Second
 	}
 	if cfg.Clock == nil {
-		cfg.Clock = clock.Real()
+		cfg.Clock = clock.Real(nil)
 	}
 	if cfg.NewID == nil {
 		cfg.NewID = events.NewID

@@ -108,7 +108,7 @@ func New(cfg Config) (*Reconciler, error) {
 		cfg.Width = 4
 	}
 	if cfg.Clock == nil {
-		cfg.Clock = clock.Real()
+		cfg.Clock = clock.Real(nil)
 	}
 	if cfg.NewID == nil {
 		cfg.NewID = events.NewID

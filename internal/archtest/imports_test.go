@@ -78,6 +78,7 @@ func rooms() map[string]room {
 		"internal/natsapi":       {ours: []string{"api", "events"}, third: []string{natsClient}, never: []string{natsServer}},
 		"internal/natsjournal":   {ours: []string{"events"}, third: []string{natsClient, nuid, uuid}, never: []string{natsServer}},
 		"internal/natswork":      {ours: []string{"events", "providers"}, third: []string{natsClient}, never: []string{natsServer}},
+		"internal/pool":          {never: noBus},
 		"internal/writer":        {ours: []string{"events", "operation"}, never: noBus},
 		"internal/node":          {anyOurs: true, third: []string{natsClient, natsServer, prometheus}, never: []string{module + "/providers/simulator"}},
 		"internal/bench":         {ours: []string{"", "api", "events", "internal/access", "internal/child", "operation", "providers", "providers/simulator"}, third: []string{natsClient, natsServer}},

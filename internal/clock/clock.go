@@ -29,10 +29,19 @@ type Clock interface {
 	Beside(work func()) (ended func(ctx context.Context, grace time.Duration) bool)
 }
 
-// Real returns the machine's clock.
-func Real() Clock { return machine{base: time.Now()} }
+// Real returns the machine's clock. beside calls work in a goroutine of its own; nil
+// means a new one.
+func Real(beside func(work func())) Clock {
+	if beside == nil {
+		beside = func(work func()) { go work() }
+	}
+	return machine{base: time.Now(), beside: beside}
+}
 
-type machine struct{ base time.Time }
+type machine struct {
+	base   time.Time
+	beside func(work func())
+}
 
 func (m machine) Monotonic() time.Duration { return time.Since(m.base) }
 
@@ -57,9 +66,9 @@ func (machine) Sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (machine) Beside(work func()) func(context.Context, time.Duration) bool {
+func (m machine) Beside(work func()) func(context.Context, time.Duration) bool {
 	done := make(chan struct{})
-	go func() { defer close(done); work() }()
+	m.beside(func() { defer close(done); work() })
 	return func(ctx context.Context, grace time.Duration) bool {
 		select {
 		case <-done:

@@ -14,7 +14,7 @@ import (
 func TestWorkBesideIsWaitedForUntilItsGraceIsOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := clock.Real()
+		c := clock.Real(nil)
 		ended := c.Beside(func() { time.Sleep(10 * time.Second) })
 		soon, cancel := c.Timeout(t.Context(), 2*time.Second)
 		defer cancel()
@@ -38,7 +38,7 @@ func TestWorkBesideIsWaitedForUntilItsGraceIsOver(t *testing.T) {
 func TestContextOutlivesAnotherByItsTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := clock.Real()
+		c := clock.Real(nil)
 		ctx, stop := context.WithCancel(t.Context())
 		late, cancel := c.Outlive(ctx, 5*time.Second)
 		defer cancel()

@@ -74,6 +74,8 @@ type Config struct {
 	// Pace keeps the starts in a lane apart; dispatchers that share one do so
 	// together. Nil means one of its own.
 	Pace *Pace
+	// Go calls work in a goroutine of its own; nil means a new one.
+	Go func(work func())
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 	// Logger may be nil.
@@ -158,6 +160,9 @@ func New(cfg Config) (*Dispatcher, error) {
 	}
 	if cfg.Pace == nil {
 		cfg.Pace = NewPace()
+	}
+	if cfg.Go == nil {
+		cfg.Go = func(work func()) { go work() }
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -323,7 +328,7 @@ func (d *Dispatcher) begin(ctx context.Context, it *item) {
 	d.plans++
 	d.busy++
 	d.active++
-	go func() {
+	d.cfg.Go(func() {
 		planning, cancel := context.WithTimeout(ctx, d.cfg.PlanTimeout)
 		plan, err := d.cfg.Planner.Plan(planning, it.key, least)
 		cancel()
@@ -341,7 +346,7 @@ func (d *Dispatcher) begin(ctx context.Context, it *item) {
 		}
 		d.ended()
 		d.mu.Unlock()
-	}()
+	})
 }
 
 // planned returns the lane in which the plan is to run now, or nil if it is not.

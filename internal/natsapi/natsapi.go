@@ -77,7 +77,9 @@ type Config struct {
 	Stats func() any
 	// Gate, if not nil, has the service take in the intents for the durable inboxes
 	// itself, where the server can't promise that it keeps them.
-	Gate   *Gate
+	Gate *Gate
+	// Go calls work in a goroutine of its own; nil means a new one.
+	Go     func(work func())
 	Logger *slog.Logger
 }
 
@@ -105,6 +107,9 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Go == nil {
+		cfg.Go = func(work func()) { go work() }
 	}
 	s := &Server{
 		cfg: cfg, line: newLine(time.Now), waiters: make(chan struct{}, MaxWaiters),
@@ -183,11 +188,11 @@ func (s *Server) accept(verb string, r micro.Request) {
 			s.refuse(q.to, api.NewProblem(api.ProblemUnavailable, "too many wait requests; ask with get"))
 			return
 		}
-		go s.answer(s.waits, q, &place{s.leaveWaiter}, waitTimeout)
+		s.cfg.Go(func() { s.answer(s.waits, q, &place{s.leaveWaiter}, waitTimeout) })
 		return
 	}
 	if !s.line.enter(q.tenant, len(q.data), func() {
-		go s.answer(s.ctx, q, &place{func() { s.line.leave(q.tenant) }}, requestTimeout)
+		s.cfg.Go(func() { s.answer(s.ctx, q, &place{func() { s.line.leave(q.tenant) }}, requestTimeout) })
 	}) {
 		s.wg.Done()
 		s.refuse(q.to, api.NewProblem(api.ProblemUnavailable, "too many requests of this tenant wait already; send it again later"))

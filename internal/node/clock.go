@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// clock is contract time: the clock of the log's server, carried on by the
+// logClock is contract time: the clock of the log's server, carried on by the
 // monotonic clock of this process. Steps of the wall clock don't move it.
-type clock struct {
+type logClock struct {
 	base   time.Time // with its monotonic reading
 	offset atomic.Int64
 	// drift is how far wall and monotonic clock of this machine were apart at
@@ -37,8 +37,8 @@ const (
 	clockJump = 200 * time.Millisecond
 )
 
-func newClock(ctx context.Context, source serverTime, log *slog.Logger) (*clock, error) {
-	c := &clock{base: time.Now(), source: source, log: log, asleep: make(chan struct{}, 1)}
+func newClock(ctx context.Context, source serverTime, log *slog.Logger) (*logClock, error) {
+	c := &logClock{base: time.Now(), source: source, log: log, asleep: make(chan struct{}, 1)}
 	if err := c.sync(ctx); err != nil {
 		return nil, fmt.Errorf("node: read the log's clock: %w", err)
 	}
@@ -47,7 +47,7 @@ func newClock(ctx context.Context, source serverTime, log *slog.Logger) (*clock,
 
 // Now returns contract time. When wall and monotonic clock of this machine have
 // moved apart (it slept, or its clock was set), the offset is measured anew.
-func (c *clock) Now() time.Time {
+func (c *logClock) Now() time.Time {
 	if drift := c.apart() - time.Duration(c.drift.Load()); drift.Abs() > clockJump {
 		select {
 		case c.asleep <- struct{}{}:
@@ -57,13 +57,13 @@ func (c *clock) Now() time.Time {
 	return c.base.Add(time.Since(c.base) + time.Duration(c.offset.Load()))
 }
 
-func (c *clock) apart() time.Duration {
+func (c *logClock) apart() time.Duration {
 	return time.Now().Round(0).Sub(c.base.Round(0)) - time.Since(c.base)
 }
 
 // sync measures the offset: the server read its clock at some moment between
 // asking and answering, so half of that time is the error.
-func (c *clock) sync(ctx context.Context) error {
+func (c *logClock) sync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
 	drift := c.apart()
@@ -96,7 +96,7 @@ func (c *clock) sync(ctx context.Context) error {
 }
 
 // run keeps the clock in step until ctx ends.
-func (c *clock) run(ctx context.Context) error {
+func (c *logClock) run(ctx context.Context) error {
 	tick := time.NewTicker(clockEvery)
 	defer tick.Stop()
 	for {

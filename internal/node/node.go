@@ -21,6 +21,7 @@ import (
 	"github.com/opledger/opledger/executor"
 	"github.com/opledger/opledger/intake"
 	"github.com/opledger/opledger/internal/barrier"
+	"github.com/opledger/opledger/internal/clock"
 	"github.com/opledger/opledger/internal/config"
 	"github.com/opledger/opledger/internal/dispatch"
 	"github.com/opledger/opledger/internal/integrity"
@@ -28,6 +29,7 @@ import (
 	"github.com/opledger/opledger/internal/natsapi"
 	"github.com/opledger/opledger/internal/natsjournal"
 	"github.com/opledger/opledger/internal/natswork"
+	"github.com/opledger/opledger/internal/pool"
 	"github.com/opledger/opledger/internal/writer"
 	"github.com/opledger/opledger/operation"
 	"github.com/opledger/opledger/projections"
@@ -71,10 +73,11 @@ type Node struct {
 	contracts *projections.Contracts
 	registry  *providers.Registry
 	catalogue *catalogue
-	clock     *clock
+	clock     *logClock
 	guard     *guard
 	memory    *memory
 	own       *own
+	pool      *pool.Pool
 	metrics   *metrics.Metrics
 	writer    *writer.Writer
 	api       *natsapi.Server
@@ -125,7 +128,7 @@ func Start(ctx context.Context, opts Options) (*Node, error) {
 	}
 	n := &Node{
 		opts: opts, cfg: opts.Config, log: opts.Logger, failed: make(chan error, 1),
-		stopping: make(chan struct{}), memory: newMemory(), own: newOwn(), pace: dispatch.NewPace(),
+		stopping: make(chan struct{}), memory: newMemory(), own: newOwn(), pool: pool.New(), pace: dispatch.NewPace(),
 		metrics: metrics.New(opts.Version),
 	}
 	n.first, n.work, n.last = newStage(ctx), newStage(ctx), newStage(ctx)
@@ -470,7 +473,7 @@ func (n *Node) makeExecutor() (run func(), err error) {
 	x, err := executor.New(executor.Config{
 		Recorder: n.writer, States: known, Stamps: n.journal, Scopes: journal{n.journal}, Adapters: n.registry,
 		Claims: claims{c, n.clock.Now, n.cfg.Executor.ClockError}, Worker: n.worker, LeaseGrace: n.cfg.Executor.LeaseGrace, ClockError: n.cfg.Executor.ClockError,
-		Width: n.cfg.Executor.Width, Now: n.clock.Now, Random: mathrand.Float64, Logger: n.log,
+		Width: n.cfg.Executor.Width, Now: n.clock.Now, Clock: clock.Real(n.pool.Go), Random: mathrand.Float64, Logger: n.log,
 		Observe: executor.Observer{
 			Outcome: n.metrics.Outcome, ClaimConflict: n.metrics.ClaimConflict, AppendConflict: n.metrics.Overtaken,
 			Blocked: func(provider string, r executor.BlockedReason) { n.metrics.Blocked(provider, string(r)) },
@@ -487,7 +490,7 @@ func (n *Node) makeExecutor() (run func(), err error) {
 		return nil, err
 	}
 	n.freed = x.Freed
-	n.executors, err = dispatch.New(dispatch.Config{Planner: x, Pace: n.pace, Drain: n.cfg.Executor.Drain, Now: n.clock.Now, Logger: n.log})
+	n.executors, err = dispatch.New(dispatch.Config{Planner: x, Go: n.pool.Go, Pace: n.pace, Drain: n.cfg.Executor.Drain, Now: n.clock.Now, Logger: n.log})
 	if err != nil {
 		return nil, err
 	}
@@ -512,7 +515,7 @@ func (n *Node) makeReconciler() (run func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	n.looks, err = dispatch.New(dispatch.Config{Planner: r, Pace: n.pace, Drain: n.cfg.Executor.Drain, Now: n.clock.Now, Logger: n.log})
+	n.looks, err = dispatch.New(dispatch.Config{Planner: r, Go: n.pool.Go, Pace: n.pace, Drain: n.cfg.Executor.Drain, Now: n.clock.Now, Logger: n.log})
 	if err != nil {
 		return nil, err
 	}
@@ -665,7 +668,7 @@ func (n *Node) startAPI(ctx context.Context) error {
 	version, _, _ := strings.Cut(n.opts.Version, "+")
 	n.api, err = natsapi.Start(ctx, natsapi.Config{
 		Conn: n.conn, Subjects: n.cfg.Subjects(), Service: svc, Version: cmp.Or(version, "0.0.0"), Stats: n.stats, Logger: n.log,
-		Gate: gate,
+		Gate: gate, Go: n.pool.Go,
 	})
 	if err != nil {
 		return err
