@@ -249,11 +249,14 @@ func (x *Index) Seen(tenant, operationID string) uint64 {
 	return x.closed.get(key)
 }
 
-// Tell hands a state to those who wait for the operation, and to nobody else:
-// one that was just written, before the projection has it. It never blocks.
+// Tell hands a state to those who wait for the operation, and takes note of a new
+// wish: one that was just written, before the projection has it. It never blocks.
 func (x *Index) Tell(s operation.State) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if s.Version == 1 {
+		x.wishes.note(s.Tenant, wishOf(s.Intent), s.OperationID)
+	}
 	for sub := range x.subs[entryKey(s.Tenant, s.OperationID)] {
 		sub.offer(s)
 	}

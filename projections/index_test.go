@@ -348,6 +348,20 @@ func TestEarlierWishOfOneUserRequestIsKnownAfterAStart(t *testing.T) {
 	}
 }
 
+// Section 11: a wish is known from the moment on in which its writer tells of it, before
+// anything of it was read back.
+func TestEarlierWishIsKnownOnceItIsWritten(t *testing.T) {
+	t.Parallel()
+	x := newLedger(t, natstest.Server(t)).index()
+	wish := intent("op-1")
+	wish.RequestID = "r-1"
+	s := operation.State{Tenant: "acme", OperationID: "op-1", Version: 1, LastSeq: 1, Intent: wish}
+	x.Tell(s)
+	if got := x.Earlier("acme", wish); got != "op-1" {
+		t.Errorf("got %q, want op-1", got)
+	}
+}
+
 func TestWishesForgetTheOldest(t *testing.T) {
 	t.Parallel()
 	w := newWishes()

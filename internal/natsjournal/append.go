@@ -80,6 +80,7 @@ func (j *Journal) AppendStored(ctx context.Context, e events.Event, expected uin
 	if err != nil {
 		return events.Record{}, fmt.Errorf("natsjournal: append %s to %s after %d: %w", e.Data.Kind(), subject, expected, err)
 	}
+	j.promised(r.Seq)
 	if r.Body == nil {
 		r.Event, r.Subject, r.Body = e, subject, body
 	}
@@ -322,6 +323,7 @@ func (j *Journal) AppendSystem(ctx context.Context, s events.System) (uint64, er
 	if err != nil {
 		return 0, fmt.Errorf("natsjournal: append %s: %w", s.Kind, err)
 	}
+	j.promised(seq)
 	return seq, nil
 }
 

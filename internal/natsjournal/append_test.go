@@ -522,3 +522,32 @@ func TestEventsOfAnOperationAreBoundedExactly(t *testing.T) {
 		}
 	}
 }
+
+// The journal knows the last message that it promised to this process, whoever else has
+// written since.
+func TestTheLastPromiseIsKnown(t *testing.T) {
+	t.Parallel()
+	j := journal(t)
+	appendNext(t, j, "op")
+	second := appendNext(t, j, "op")
+	if _, err := j.js.Publish(t.Context(), "opledger.events.acme.other", []byte("{")); err != nil {
+		t.Fatal(err)
+	}
+	if got := j.Acked(); got != second.Seq {
+		t.Errorf("got %d, want %d", got, second.Seq)
+	}
+	if _, err := j.Append(t.Context(), second.Event, 1); err != nil { // once more: it is there
+		t.Fatal(err)
+	}
+	if got := j.Acked(); got != second.Seq {
+		t.Errorf("got %d after a repeat, want %d", got, second.Seq)
+	}
+	seq, err := j.AppendSystem(t.Context(), events.System{Kind: events.SystemCheckpoint})
+	if err != nil || j.Acked() != seq {
+		t.Errorf("got %d, want %d, error %v", j.Acked(), seq, err)
+	}
+	j.ForgetAcked()
+	if got := j.Acked(); got != 0 {
+		t.Errorf("got %d after it was forgotten", got)
+	}
+}

@@ -43,6 +43,8 @@ type durable struct {
 	config jetstream.ConsumerConfig
 	policy jetstream.AckPolicy
 	batch  int
+	// gather: own events may gather, where none can come again.
+	gather bool
 	rhythm rhythm
 	// floor is the last sequence that was handed on; 0 if none. A consumer
 	// that has to be made anew begins behind it.
@@ -78,7 +80,10 @@ func (d *durable) session(ctx context.Context) (worked bool, err error) {
 		return false, err
 	}
 	d.policy = c.CachedInfo().Config.AckPolicy
-	d.rhythm = d.j.rhythm(d.stream)
+	d.rhythm = rhythm{}
+	if d.gather && d.policy == jetstream.AckNonePolicy {
+		d.rhythm = d.j.rhythm(d.stream)
+	}
 	for {
 		n, err := d.fetch(ctx, c, d.rhythm.next(ctx, d.batch))
 		worked = worked || n > 0
@@ -139,6 +144,9 @@ type FollowOptions struct {
 	// All: a new consumer begins with the first event. Otherwise it begins
 	// with the events that are stored after its creation.
 	All bool
+	// Gather: no other process is likely to follow by that name, so that events of this
+	// one may gather. Others would get them meanwhile.
+	Gather bool
 }
 
 // Hint says that there is news of an operation.
@@ -183,7 +191,7 @@ func (j *Journal) Follow(ctx context.Context, o FollowOptions, fn func(Hint)) er
 		cfg.DeliverPolicy, floor = jetstream.DeliverAllPolicy, 0
 	}
 	d := &durable{
-		j: j, stream: j.names.Events, config: cfg, batch: followBatch,
+		j: j, stream: j.names.Events, config: cfg, batch: followBatch, gather: o.Gather,
 		floor: func() uint64 { return floor },
 	}
 	d.handle = func(ctx context.Context, m jetstream.Msg, meta *jetstream.MsgMetadata) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -107,7 +108,9 @@ type Journal struct {
 	commit   *committer
 	barrier  Barrier
 	own      func(id string) bool
-	durable  *durability
+	// acked is the highest sequence number of which an append was told that it is stored.
+	acked   *atomic.Uint64
+	durable *durability
 	// most is MaxOperationEvents; tests make it smaller.
 	most int
 }
@@ -125,7 +128,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Journal, error) {
 	j := &Journal{
 		nc: nc, topology: cfg.Topology, names: cfg.Topology.Names(), subjects: cfg.Topology.Subjects,
 		api: jetstream.DefaultAPIPrefix, call: cfg.CallTimeout, parallel: cfg.InboxParallel,
-		log: cfg.Logger, tr: cfg.transport, most: MaxOperationEvents, barrier: cfg.Barrier, own: cfg.Own,
+		log: cfg.Logger, tr: cfg.transport, most: MaxOperationEvents, barrier: cfg.Barrier, own: cfg.Own, acked: new(atomic.Uint64),
 	}
 	if j.call == 0 {
 		j.call = DefaultCallTimeout
@@ -204,6 +207,22 @@ func (j *Journal) Info(ctx context.Context) (Info, error) {
 		out.Lost = len(s.Lost.Msgs)
 	}
 	return out, nil
+}
+
+// Acked returns the highest sequence number that was promised to an append of this
+// process: a journal that ends before it has lost messages.
+func (j *Journal) Acked() uint64 { return j.acked.Load() }
+
+// ForgetAcked is for a journal that was accepted as it is, with what it has lost.
+func (j *Journal) ForgetAcked() { j.acked.Store(0) }
+
+func (j *Journal) promised(seq uint64) {
+	for {
+		last := j.acked.Load()
+		if seq <= last || j.acked.CompareAndSwap(last, seq) {
+			return
+		}
+	}
 }
 
 // Extent is Info in the form that package projections asks for.

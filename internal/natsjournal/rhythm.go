@@ -9,15 +9,15 @@ import (
 	"github.com/opledger/opledger/events"
 )
 
-// gatherFor is how long messages may gather of which nobody waits to hear.
+// gatherFor is how long messages may gather that are known already.
 const gatherFor = 20 * time.Millisecond
 
-// rhythm says when a reader of the journal asks for more, and for how much. Nobody
-// waits to hear from the log what this process has written into it: its writer has
-// told whom it concerns. While only such events come, they gather for a moment and are
-// read together, which costs a fraction of reading each as it comes. Where others write,
-// too, each is read as it comes: an event of theirs can be late by gatherFor once, and
-// then for the length of a fetch none is.
+// rhythm says when a reader of the journal asks for more, and for how much. What this
+// process has written into the log it need not hear from there: its writer has told whom
+// it concerns. While only such events come, they gather for a moment and are read
+// together, which costs a fraction of reading each as it comes. Where others write, too,
+// each is read as it comes: an event of theirs can be late by gatherFor once, and then for
+// the length of a fetch none is.
 type rhythm struct {
 	// own reports whether an event is ours; nil means that none is.
 	own func(id string) bool

@@ -2,6 +2,7 @@ package natsjournal
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
@@ -83,6 +84,69 @@ func TestNobodyGathersAfterTheEnd(t *testing.T) {
 	})
 }
 
+// Own events cost the server few requests, each for all that have gathered: those of a
+// walk, and those of a follower that is alone. Where followers share a consumer, a request
+// is open all the time, or another process would get what was meant for this one.
+func TestOwnEventsAreAskedForTogether(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		read    func(context.Context, *Journal) error
+		gathers bool
+	}{
+		"walk": {func(ctx context.Context, j *Journal) error {
+			return j.Walk(ctx, 1, 0, func(events.Record) error { return nil })
+		}, true},
+		"follower that is alone": {func(ctx context.Context, j *Journal) error {
+			return j.Follow(ctx, FollowOptions{Durable: "exec", Gather: true}, func(Hint) {})
+		}, true},
+		"follower": {func(ctx context.Context, j *Journal) error {
+			return j.Follow(ctx, FollowOptions{Durable: "exec"}, func(Hint) {})
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			j := setup(t, natstest.Server(t), Config{
+				Topology: Topology{Tenants: []string{"acme"}}, Own: func(string) bool { return true },
+			})
+			var whole, one, some atomic.Int64
+			_, err := j.nc.Subscribe("$JS.API.CONSUMER.MSG.NEXT.>", func(m *nats.Msg) {
+				var req struct {
+					Batch int `json:"batch"`
+				}
+				switch err := json.Unmarshal(m.Data, &req); {
+				case err != nil:
+					t.Errorf("%s: %v", m.Data, err)
+				case req.Batch == 1:
+					one.Add(1)
+				case req.Batch == tailBatch, req.Batch == followBatch:
+					whole.Add(1)
+				default:
+					some.Add(1)
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- c.read(ctx, j) }()
+			written := 0
+			natstest.Eventually(t, patience, "requests for what has gathered", func() bool {
+				for range 20 {
+					appendNext(t, j, fmt.Sprint("op-", written))
+					written++
+				}
+				return some.Load() >= 3 || !c.gathers && whole.Load() >= 3
+			})
+			cancel()
+			<-done
+			if gathered := one.Load() > 0 && some.Load() > 0; gathered != c.gathers {
+				t.Errorf("%d events: %d requests for one, %d for what had gathered, %d for more", written, one.Load(), some.Load(), whole.Load())
+			}
+		})
+	}
+}
+
 // Readers get every event once and in order, whoever has written which, while they
 // read together, one by one, and change between the two.
 func TestGatheringMissesNothing(t *testing.T) {
@@ -105,7 +169,7 @@ func TestGatheringMissesNothing(t *testing.T) {
 		done <- j.Walk(ctx, 1, 0, func(r events.Record) error { note(&walked, r.Seq); return nil })
 	}()
 	go func() {
-		done <- j.Follow(ctx, FollowOptions{Durable: "exec", All: true}, func(h Hint) { note(&hinted, h.Seq) })
+		done <- j.Follow(ctx, FollowOptions{Durable: "exec", All: true, Gather: true}, func(h Hint) { note(&hinted, h.Seq) })
 	}()
 	var want []uint64
 	for turn := range 6 {

@@ -3,6 +3,7 @@ package node_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -66,6 +67,26 @@ func TestCaseD56WantedRepeatIsSent(t *testing.T) {
 		}
 	}
 	w.objects(2)
+}
+
+// A possible repeat is named whenever its first wish was answered before, however soon
+// after that it comes.
+func TestARepeatRightBehindTheAnswerIsNamed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, options{})
+	c := w.client("acme-agent")
+	for i := range 50 {
+		first, again := wish(fmt.Sprintf("op-%d", i)), wish(fmt.Sprintf("again-%d", i))
+		first.RequestID = fmt.Sprintf("r-%d", i)
+		again.RequestID = first.RequestID
+		if _, err := c.Submit(t.Context(), first); err != nil {
+			t.Fatal(err)
+		}
+		a, err := c.Submit(t.Context(), again)
+		if err != nil || a.PossibleRepeatOf != first.OperationID {
+			t.Fatalf("wish %d: got %+v, %v, want a possible repeat of %s", i, a, err, first.OperationID)
+		}
+	}
 }
 
 // Case H89 (tinyhumansai/openhuman#5751): the credential belongs to another account

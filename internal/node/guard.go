@@ -41,8 +41,9 @@ type guard struct {
 	// last one.
 	clearings []integrity.Clearing
 	standing  bool
-	// accepted is what was accepted by the last clearing.
+	// accepted is what was accepted by the last clearing, whose id is forgiven.
 	accepted integrity.Base
+	forgiven string
 	// looked is when the last good look was, by the monotonic clock, and
 	// connects the number of connections up to then.
 	looked   time.Duration
@@ -99,6 +100,10 @@ type guardedLog interface {
 	Alarms(ctx context.Context) ([]events.Record, error)
 	Walk(ctx context.Context, from, to uint64, fn func(events.Record) error) error
 	AppendSystem(ctx context.Context, s events.System) (uint64, error)
+	// Acked is the last message that was promised to this process, which the audit may
+	// not have read yet.
+	Acked() uint64
+	ForgetAcked()
 }
 
 const (
@@ -315,6 +320,10 @@ func (g *guard) begin(info natsjournal.Info, records []events.Record) {
 	if cleared.ID != "" {
 		g.accepted = cleared.Accepted
 	}
+	if cleared.ID != g.forgiven {
+		g.forgiven = cleared.ID
+		g.cfg.Log.ForgetAcked()
+	}
 	if mark != nil && cleared.Stamp.After(mark.Stamp) {
 		mark = nil // what was accepted since is what counts
 	}
@@ -445,6 +454,7 @@ func (g *guard) look(ctx context.Context) {
 	if audit == nil {
 		return
 	}
+	acked := g.cfg.Log.Acked()
 	info, err := g.cfg.Log.Info(ctx)
 	if err != nil {
 		g.mu.Lock()
@@ -452,7 +462,7 @@ func (g *guard) look(ctx context.Context) {
 		g.mu.Unlock()
 		return
 	}
-	found, err := g.compare(ctx, info, seen)
+	found, err := g.compare(ctx, info, seen, acked)
 	if err != nil {
 		return
 	}
@@ -468,7 +478,7 @@ func (g *guard) look(ctx context.Context) {
 			Kind: integrity.Unreadable, From: g.audit.Seq() + 1, To: info.Last, Since: seen.Stamp, Detail: "the server does not deliver them",
 		})
 	}
-	if missing := missingOf(info); checked && info.Last <= g.audit.Seq() && missing != g.accepted.Deleted {
+	if missing := missingOf(info); checked && missing != g.accepted.Deleted {
 		found = append(found, integrity.Finding{
 			Kind: integrity.Gap, From: 1, To: info.Last, Detail: fmt.Sprintf("%d messages are missing, %d were accepted", missing, g.accepted.Deleted),
 		})
@@ -490,15 +500,17 @@ func missingOf(info natsjournal.Info) uint64 {
 	return info.Last - info.Messages
 }
 
-// compare looks for what the audit, which only goes forward, does not see.
-func (g *guard) compare(ctx context.Context, info natsjournal.Info, seen integrity.Mark) ([]integrity.Finding, error) {
+// compare looks for what the audit, which only goes forward, does not see. Everything
+// up to acked was in the log, too, before info was asked for.
+func (g *guard) compare(ctx context.Context, info natsjournal.Info, seen integrity.Mark, acked uint64) ([]integrity.Finding, error) {
+	last := max(seen.Seq, acked)
 	switch {
 	case info.Ledger != seen.Ledger || !info.Created.Equal(seen.Created):
 		return []integrity.Finding{{Kind: integrity.OtherLog, Detail: fmt.Sprintf("the log was created anew at %s", info.Created.UTC().Format(time.RFC3339))}}, nil
 	case info.Lost > 0:
 		return []integrity.Finding{{Kind: integrity.Gap, From: 1, To: info.Last, Detail: fmt.Sprintf("the server has lost %d messages", info.Lost)}}, nil
-	case info.Last < seen.Seq:
-		f := integrity.Finding{Kind: integrity.WentBack, From: info.Last + 1, To: seen.Seq, Detail: fmt.Sprintf("the log ends with message %d", info.Last)}
+	case info.Last < last:
+		f := integrity.Finding{Kind: integrity.WentBack, From: info.Last + 1, To: last, Detail: fmt.Sprintf("the log ends with message %d", info.Last)}
 		if rec, err := g.cfg.Log.Read(ctx, info.Last); err == nil {
 			f.Since = rec.Stamp
 		}

@@ -26,7 +26,9 @@ type fakeLog struct {
 	err error
 	// hidden: the server does not deliver messages from this one on.
 	hidden uint64
-	moved  chan struct{}
+	// acked is what was promised to this process.
+	acked uint64
+	moved chan struct{}
 }
 
 func newFakeLog(n int) *fakeLog {
@@ -127,6 +129,14 @@ func (l *fakeLog) AppendSystem(_ context.Context, s events.System) (uint64, erro
 	}
 	return l.put("opledger.system."+s.Kind.Name(), body), nil
 }
+
+func (l *fakeLog) Acked() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.acked
+}
+
+func (l *fakeLog) ForgetAcked() { l.change(func(l *fakeLog) { l.acked = 0 }) }
 
 func (l *fakeLog) count(kind events.SystemKind) int {
 	l.mu.Lock()
@@ -251,6 +261,54 @@ func TestGuardSeesDamageThatTheServerHides(t *testing.T) {
 				t.Errorf("%d records of one alarm", n)
 			}
 		})
+	}
+}
+
+// I16: the audit may be a moment behind the end. What is missing before it, and what was
+// promised to this process and is gone, alarms all the same.
+func TestGuardSeesDamageWhileItIsBehind(t *testing.T) {
+	t.Parallel()
+	for want, damage := range map[string]func(*fakeLog){
+		"3 messages are missing":   func(l *fakeLog) { l.recs = append(l.recs[:40:40], l.recs[43:]...) },
+		"ends with message 100":    func(l *fakeLog) { l.recs = l.recs[:100] },
+		"messages 103 to 105":      func(l *fakeLog) { l.recs = l.recs[:102] },
+		"the log was created anew": func(l *fakeLog) { l.created, l.recs = l.created.Add(time.Hour), l.recs[:1] },
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			l := newFakeLog(100)
+			g := runGuard(t, l, filepath.Join(t.TempDir(), "highwater.json"))
+			l.change(func(l *fakeLog) { l.hidden = 101 })
+			for range 5 {
+				l.put("opledger.events.acme.op-1", []byte(`{"id":"e"}`))
+			}
+			l.change(func(l *fakeLog) { l.acked = 105 })
+			if g.look(t.Context()); g.Alarm() != "" {
+				t.Fatalf("a whole log alarms: %s", g.Alarm())
+			}
+			l.mu.Lock()
+			damage(l) // and nobody is told
+			l.mu.Unlock()
+			if g.look(t.Context()); !g.Raised() || !strings.Contains(g.Alarm(), want) {
+				t.Errorf("got alarm %q", g.Alarm())
+			}
+		})
+	}
+}
+
+// What was promised and is gone alarms once, not again after a person has accepted it.
+func TestAnAcceptedLossOfPromisedMessagesAlarmsNoMore(t *testing.T) {
+	t.Parallel()
+	l := newFakeLog(100)
+	g := runGuard(t, l, filepath.Join(t.TempDir(), "highwater.json"))
+	l.change(func(l *fakeLog) { l.acked = 105 })
+	g.look(t.Context())
+	g.until("alarm", g.Raised)
+	g.record(t.Context())
+	g.clear(time.Time{}, l.now)
+	g.until("end of the alarm", func() bool { return g.Alarm() == "" })
+	if g.look(t.Context()); g.Alarm() != "" {
+		t.Errorf("alarms again: %s", g.Alarm())
 	}
 }
 

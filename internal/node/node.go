@@ -128,7 +128,7 @@ func Start(ctx context.Context, opts Options) (*Node, error) {
 	}
 	n := &Node{
 		opts: opts, cfg: opts.Config, log: opts.Logger, failed: make(chan error, 1),
-		stopping: make(chan struct{}), memory: newMemory(), own: newOwn(), pool: pool.New(), pace: dispatch.NewPace(),
+		stopping: make(chan struct{}), memory: newMemory(), own: newOwn(), pool: new(pool.Pool), pace: dispatch.NewPace(),
 		metrics: metrics.New(opts.Version),
 	}
 	n.first, n.work, n.last = newStage(ctx), newStage(ctx), newStage(ctx)
@@ -530,7 +530,7 @@ func (n *Node) makeReconciler() (run func(), err error) {
 // the index.
 func (n *Node) follow(durable string, tell func(k dispatch.Key, kind events.Kind, version uint64)) {
 	n.run(n.first, "consumer "+durable, func(ctx context.Context) error {
-		return n.journal.Follow(ctx, natsjournal.FollowOptions{Durable: durable}, func(h natsjournal.Hint) {
+		return n.journal.Follow(ctx, natsjournal.FollowOptions{Durable: durable, Gather: n.server != nil}, func(h natsjournal.Hint) {
 			heed := func() { tell(dispatch.Key{Tenant: h.Tenant, Operation: h.Operation}, h.Kind, h.Version) }
 			if !n.own.wrote(h.ID, heed) {
 				heed()

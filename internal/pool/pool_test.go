@@ -20,7 +20,7 @@ func goroutine() string {
 // Work waits for no other work, however much of it is stuck.
 func TestStuckWorkHoldsUpNothing(t *testing.T) {
 	t.Parallel()
-	p, release, stuck := pool.New(), make(chan struct{}), make(chan struct{})
+	p, release, stuck := new(pool.Pool), make(chan struct{}), make(chan struct{})
 	for range 100 {
 		p.Go(func() { stuck <- struct{}{}; <-release })
 	}
@@ -37,7 +37,7 @@ func TestStuckWorkHoldsUpNothing(t *testing.T) {
 func TestIdleGoroutinesAreUsedAgainAndEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { // fails if a goroutine stays
-		p := pool.New()
+		p := new(pool.Pool)
 		ran := make(chan string, 1)
 		run := func() string {
 			p.Go(func() { ran <- goroutine() })
@@ -54,6 +54,46 @@ func TestIdleGoroutinesAreUsedAgainAndEnd(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		if later := run(); later == first {
 			t.Errorf("%s did not end", first)
+		}
+		time.Sleep(2 * time.Second)
+	})
+}
+
+// After a burst, what little work there is keeps one goroutine, and the others end.
+func TestGoroutinesOfABurstEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := new(pool.Pool)
+		burst := make(chan struct{})
+		for range 50 {
+			p.Go(func() { <-burst })
+		}
+		close(burst)
+		ran := map[string]bool{}
+		names := make(chan string, 1)
+		for range 100 { // one each 100 ms: more than enough to keep 10 of them
+			synctest.Wait()
+			time.Sleep(100 * time.Millisecond)
+			p.Go(func() { names <- goroutine() })
+			ran[<-names] = true
+		}
+		if len(ran) != 1 {
+			t.Errorf("%d goroutines were kept for work that one can do", len(ran))
+		}
+		time.Sleep(2 * time.Second)
+	})
+}
+
+// Work that comes when a goroutine is about to end is done.
+func TestNoWorkIsLostAtTheEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := new(pool.Pool)
+		done := make(chan struct{}, 1)
+		for range 200 {
+			p.Go(func() { done <- struct{}{} })
+			<-done
+			time.Sleep(time.Second) // as long as a goroutine lingers
 		}
 		time.Sleep(2 * time.Second)
 	})
