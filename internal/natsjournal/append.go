@@ -1,6 +1,7 @@
 package natsjournal
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -214,6 +215,9 @@ func (j *Journal) publish(ctx context.Context, msg *nats.Msg) pubAck {
 	if err != nil {
 		return pubAck{err: err}
 	}
+	if seq, ok := plainAck(answer.Data, j.names.Events); ok {
+		return pubAck{Stream: j.names.Events, Seq: seq, answered: true}
+	}
 	var ack pubAck
 	if err := json.Unmarshal(answer.Data, &ack); err != nil {
 		return pubAck{err: fmt.Errorf("unreadable acknowledgement: %w", err)}
@@ -226,6 +230,20 @@ func (j *Journal) publish(ctx context.Context, msg *nats.Msg) pubAck {
 		ack.err = fmt.Errorf("duplicate of %d", ack.Seq)
 	}
 	return ack
+}
+
+// plainAck reads an acknowledgement of the journal's stream that says nothing but the
+// number, in the form in which nats-server 2.15 writes it; false for everything else.
+func plainAck(data []byte, stream string) (seq uint64, ok bool) {
+	rest, a := bytes.CutPrefix(data, []byte(`{"stream":"`))
+	rest, b := bytes.CutPrefix(rest, []byte(stream))
+	rest, c := bytes.CutPrefix(rest, []byte(`","seq":`))
+	rest, d := bytes.CutSuffix(rest, []byte(`}`))
+	if !a || !b || !c || !d || bytes.HasPrefix(rest, []byte("0")) {
+		return 0, false
+	}
+	seq, err := strconv.ParseUint(string(rest), 10, 64)
+	return seq, err == nil
 }
 
 // maxBehind is how often the stream must say that a subject ends before the

@@ -2,6 +2,7 @@ package natsjournal
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -549,5 +550,33 @@ func TestTheLastPromiseIsKnown(t *testing.T) {
 	j.ForgetAcked()
 	if got := j.Acked(); got != 0 {
 		t.Errorf("got %d after it was forgotten", got)
+	}
+}
+
+// The short way to read an acknowledgement is taken for what the server says of a stored
+// message, and says the same as the long one; for everything else it is not taken.
+func TestPlainAcknowledgementsAreReadTheShortWay(t *testing.T) {
+	t.Parallel()
+	j := journal(t)
+	msg := nats.NewMsg("opledger.events.acme.op")
+	msg.Data = []byte("{")
+	answer, err := j.nc.RequestMsgWithContext(t.Context(), msg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if seq, ok := plainAck(answer.Data, j.names.Events); !ok || seq != 1 {
+		t.Errorf("%s: got %d, %t", answer.Data, seq, ok)
+	}
+	for _, text := range []string{
+		`{"stream":"S","seq":18446744073709551615}`, `{"stream":"S","seq":18446744073709551616}`, `{"stream":"S","seq":1,"duplicate": true}`,
+		`{"stream":"S2","seq":1}`, `{"stream":"S", "seq":1}`, `{"stream":"","seq":1}`, `{"stream":"S","domain":"d","seq":1}`, `{"stream":"S","seq":}`, `{"stream":"S","seq":-1}`,
+		`{"stream":"S","seq":+1}`, `{"stream":"S","seq":007}`, `{"stream":"S","seq":0}`, `{"stream":"S","seq":1}}`, `{"error":{"code":503},"stream":"S","seq":0}`, `{"stream":"S","seq":1`, ``, `{}`, `-ERR`,
+	} {
+		seq, ok := plainAck([]byte(text), "S")
+		var long pubAck
+		err := json.Unmarshal([]byte(text), &long)
+		if ok && (err != nil || long.Seq != seq || long.Stream != "S" || long.Duplicate || long.Error != nil) {
+			t.Errorf("%s: got %d, the long way %+v, %v", text, seq, long, err)
+		}
 	}
 }
