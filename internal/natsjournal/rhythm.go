@@ -43,7 +43,7 @@ func (r *rhythm) next(ctx context.Context, atMost int) int {
 	case !gather:
 		return atMost
 	case r.pending > 0: // all that have gathered, and no wait for more
-		return int(min(r.pending, uint64(atMost))) //nolint:gosec // bounded by an int
+		return int(min(r.pending, uint64(atMost)))
 	}
 	timer := time.NewTimer(gatherFor)
 	defer timer.Stop()

@@ -3,6 +3,7 @@ package natsjournal
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -139,7 +140,9 @@ func TestOwnEventsAreAskedForTogether(t *testing.T) {
 				return some.Load() >= 3 || !c.gathers && whole.Load() >= 3
 			})
 			cancel()
-			<-done
+			if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
 			if gathered := one.Load() > 0 && some.Load() > 0; gathered != c.gathers {
 				t.Errorf("%d events: %d requests for one, %d for what had gathered, %d for more", written, one.Load(), some.Load(), whole.Load())
 			}
@@ -189,6 +192,9 @@ func TestGatheringMissesNothing(t *testing.T) {
 		t.Errorf("walked %v, hinted %v, want 1 to %d", walked, hinted, len(want))
 	}
 	cancel()
-	<-done
-	<-done
+	for range 2 {
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
 }

@@ -42,7 +42,6 @@ func (p *Pool) run(work func()) {
 	defer timer.Stop()
 	for {
 		work()
-		work = nil
 		p.mu.Lock()
 		p.idle = append(p.idle, more)
 		p.mu.Unlock()
