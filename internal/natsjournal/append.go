@@ -81,7 +81,6 @@ func (j *Journal) AppendStored(ctx context.Context, e events.Event, expected uin
 	if err != nil {
 		return events.Record{}, fmt.Errorf("natsjournal: append %s to %s after %d: %w", e.Data.Kind(), subject, expected, err)
 	}
-	j.promised(r.Seq)
 	if r.Body == nil {
 		r.Event, r.Subject, r.Body = e, subject, body
 	}
@@ -125,6 +124,7 @@ func (a *appending) run(ctx context.Context) (events.Record, error) {
 			if err := a.j.settle(ctx, ack.Seq, run); err != nil {
 				return events.Record{}, fmt.Errorf("%w: %w", ErrNoVerdict, err)
 			}
+			a.j.promised(ack.Seq)
 			return events.Record{Seq: ack.Seq}, nil
 		}
 		if !doubtful {
@@ -191,6 +191,7 @@ func (a *appending) ask(ctx context.Context, ack pubAck) (r events.Record, verdi
 	}
 	// Ours means the same bytes, and so the same event id.
 	if events.Digest(m.Data) == events.Digest(a.body) {
+		a.j.promised(m.Seq)
 		return a.j.decode(m), true, nil
 	}
 	return r, true, fmt.Errorf("%w: message %d is there", ErrConflict, m.Seq)

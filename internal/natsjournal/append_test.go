@@ -547,6 +547,9 @@ func TestTheLastPromiseIsKnown(t *testing.T) {
 	if err != nil || j.Acked() != seq {
 		t.Errorf("got %d, want %d, error %v", j.Acked(), seq, err)
 	}
+	if err := j.TakeScope(t.Context(), "acme", "contact-7", "op", "a1", "w", 0, time.Time{}); err != nil || j.Acked() != seq+1 {
+		t.Errorf("got %d after a scope was taken, want %d, error %v", j.Acked(), seq+1, err)
+	}
 	j.ForgetAcked()
 	if got := j.Acked(); got != 0 {
 		t.Errorf("got %d after it was forgotten", got)

@@ -41,9 +41,8 @@ type guard struct {
 	// last one.
 	clearings []integrity.Clearing
 	standing  bool
-	// accepted is what was accepted by the last clearing, whose id is forgiven.
+	// accepted is what was accepted by the last clearing.
 	accepted integrity.Base
-	forgiven string
 	// looked is when the last good look was, by the monotonic clock, and
 	// connects the number of connections up to then.
 	looked   time.Duration
@@ -294,6 +293,7 @@ func (g *guard) begin(info natsjournal.Info, records []events.Record) {
 		}
 		g.mark = telling(&seen)
 	}
+	before := g.lastCleared()
 	g.clearings, g.standing = nil, false
 	var raised string
 	var unreadable []integrity.Finding
@@ -320,8 +320,7 @@ func (g *guard) begin(info natsjournal.Info, records []events.Record) {
 	if cleared.ID != "" {
 		g.accepted = cleared.Accepted
 	}
-	if cleared.ID != g.forgiven {
-		g.forgiven = cleared.ID
+	if cleared.Stamp.After(before.Stamp) {
 		g.cfg.Log.ForgetAcked()
 	}
 	if mark != nil && cleared.Stamp.After(mark.Stamp) {

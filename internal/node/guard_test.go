@@ -312,6 +312,22 @@ func TestAnAcceptedLossOfPromisedMessagesAlarmsNoMore(t *testing.T) {
 	}
 }
 
+// A clearing that went with the end of the log accepts nothing: what was promised stays
+// known.
+func TestALostClearingForgetsNoPromise(t *testing.T) {
+	t.Parallel()
+	l := newFakeLog(100)
+	g := runGuard(t, l, filepath.Join(t.TempDir(), "highwater.json"))
+	g.clear(time.Time{}, l.now)
+	g.until("reading the clearing", func() bool { m, _ := g.good(); return m.Seq == 101 })
+	l.change(func(l *fakeLog) { l.acked = 105 })
+	l.change(func(l *fakeLog) { l.recs = l.recs[:100] })
+	g.until("alarm", g.Raised)
+	if got := l.Acked(); got != 105 {
+		t.Errorf("%d is remembered, 105 was promised", got)
+	}
+}
+
 // I16: an end that goes back behind what was read is noticed by the reading itself.
 func TestGuardSeesAnEndThatGoesBack(t *testing.T) {
 	t.Parallel()
