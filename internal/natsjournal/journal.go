@@ -188,11 +188,18 @@ type Info struct {
 	Ledger string
 }
 
-// Info asks the stream's leader for the state of the journal.
+// errNoLeader: servers without a leader answer for the state of a stream, each with
+// what it has itself, which may lack what was acknowledged (nats-server 2.15).
+var errNoLeader = errors.New("the stream has no leader")
+
+// Info asks the stream's leader for the state of the journal. Nobody else's answer counts.
 func (j *Journal) Info(ctx context.Context) (Info, error) {
 	var info *jetstream.StreamInfo
 	err := j.patiently(ctx, func(ctx context.Context) (err error) {
 		info, err = streamInfo(ctx, j.js, j.names.Events)
+		if err == nil && info.Cluster != nil && info.Cluster.Leader == "" {
+			err = errNoLeader
+		}
 		return err
 	})
 	if err != nil {

@@ -510,9 +510,11 @@ func (g *guard) compare(ctx context.Context, info natsjournal.Info, seen integri
 		return []integrity.Finding{{Kind: integrity.Gap, From: 1, To: info.Last, Detail: fmt.Sprintf("the server has lost %d messages", info.Lost)}}, nil
 	case info.Last < last:
 		f := integrity.Finding{Kind: integrity.WentBack, From: info.Last + 1, To: last, Detail: fmt.Sprintf("the log ends with message %d", info.Last)}
-		if rec, err := g.cfg.Log.Read(ctx, info.Last); err == nil {
-			f.Since = rec.Stamp
+		rec, err := g.cfg.Log.Read(ctx, info.Last)
+		if err != nil && !errors.Is(err, natsjournal.ErrNotFound) {
+			return nil, err // who does not let itself be read is no witness
 		}
+		f.Since = rec.Stamp
 		return []integrity.Finding{f}, nil
 	}
 	if info.Last > seen.Seq {

@@ -26,6 +26,8 @@ type fakeLog struct {
 	err error
 	// hidden: the server does not deliver messages from this one on.
 	hidden uint64
+	// unread: no message can be read by its number.
+	unread error
 	// acked is what was promised to this process.
 	acked uint64
 	moved chan struct{}
@@ -75,6 +77,9 @@ func (l *fakeLog) Info(context.Context) (natsjournal.Info, error) {
 func (l *fakeLog) Read(_ context.Context, seq uint64) (events.Record, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.unread != nil {
+		return events.Record{}, l.unread
+	}
 	for _, r := range l.recs {
 		if r.Seq == seq {
 			return r, l.err
@@ -309,6 +314,25 @@ func TestAnAcceptedLossOfPromisedMessagesAlarmsNoMore(t *testing.T) {
 	g.until("end of the alarm", func() bool { return g.Alarm() == "" })
 	if g.look(t.Context()); g.Alarm() != "" {
 		t.Errorf("alarms again: %s", g.Alarm())
+	}
+}
+
+// A server that tells of an end and lets nothing be read, as one without a leader does, is
+// no witness of a loss, nor of the contrary.
+func TestAnEndThatCannotBeReadIsNoVerdict(t *testing.T) {
+	t.Parallel()
+	l := newFakeLog(100)
+	g := runGuard(t, l, filepath.Join(t.TempDir(), "highwater.json"))
+	l.change(func(l *fakeLog) { l.acked, l.unread = 105, errors.New("JetStream system temporarily unavailable") })
+	g.guard.mu.Lock()
+	g.guard.looked -= 2 * guardStale
+	g.guard.mu.Unlock()
+	if g.look(t.Context()); g.Raised() || !strings.Contains(g.Alarm(), "could not be looked at") {
+		t.Errorf("got alarm %q", g.Alarm())
+	}
+	l.change(func(l *fakeLog) { l.unread = nil })
+	if g.look(t.Context()); !g.Raised() {
+		t.Error("no alarm, although the end can be read")
 	}
 }
 
